@@ -1,0 +1,3 @@
+/// libmagic: a file's MIME type by its content.
+#pragma once
+#include <magic.h>

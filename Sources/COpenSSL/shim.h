@@ -1,0 +1,3 @@
+/// OpenSSL's digests (SHA-256 with the processor's own instructions).
+#pragma once
+#include <openssl/evp.h>

@@ -1,0 +1,162 @@
+/// The store's schema, version by version. This file is its documentation: above each table, what a row is; beside each
+/// column, what it means.
+enum Schema {
+  /// `PRAGMA application_id`: the four letters "MRFA", so that a text file or another program's database is told apart.
+  static let applicationID: Int64 = 0x4d52_4641
+
+  /// Step N takes a store of `user_version` N to N + 1. A released step is never edited.
+  static let migrations: [String] = [version1]
+
+  /// `PRAGMA user_version` of a store this program writes.
+  static var version: Int { migrations.count }
+
+  /// Times are nanoseconds since 1970, ids are their sixteen bytes, hashes their thirty-two.
+  private static let version1 = """
+    -- One named value of the store: 'store_id', 'budget', 'keep', ….
+    CREATE TABLE settings(
+      name TEXT PRIMARY KEY,
+      value TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    -- An item as a local read shows it: the server's row with every waiting write laid over it.
+    CREATE TABLE items(
+      number INTEGER PRIMARY KEY,
+      id BLOB NOT NULL UNIQUE CHECK(length(id) = 16),
+      type TEXT NOT NULL CHECK(type <> ''),
+      properties TEXT NOT NULL,             -- a JSON object, members nobody here knows included
+      state TEXT NOT NULL DEFAULT 'active' CHECK(state IN ('active', 'archived', 'trashed', 'revoked')),
+      tier TEXT NOT NULL DEFAULT 'library' CHECK(tier IN ('library', 'feed')),
+      version INTEGER NOT NULL DEFAULT 0 CHECK(version >= 0),   -- the server's; 0 until it answered the create
+      pinned INTEGER NOT NULL DEFAULT 0 CHECK(pinned IN (0, 1))
+    ) STRICT;
+
+    -- A tag an item bears.
+    CREATE TABLE tags(
+      item INTEGER NOT NULL REFERENCES items(number) ON DELETE CASCADE,
+      tag TEXT NOT NULL CHECK(tag <> ''),
+      PRIMARY KEY(item, tag)
+    ) STRICT, WITHOUT ROWID;
+
+    -- An extension's values on an item: one JSON object a namespace.
+    CREATE TABLE extensions(
+      item INTEGER NOT NULL REFERENCES items(number) ON DELETE CASCADE,
+      namespace TEXT NOT NULL CHECK(namespace <> ''),
+      value TEXT NOT NULL,
+      PRIMARY KEY(item, namespace)
+    ) STRICT, WITHOUT ROWID;
+
+    -- An edge as a local read shows it. Its ends need not be items held here, so they are ids and no foreign keys.
+    CREATE TABLE edges(
+      number INTEGER PRIMARY KEY,
+      id BLOB NOT NULL UNIQUE CHECK(length(id) = 16),
+      source BLOB NOT NULL CHECK(length(source) = 16),
+      target BLOB NOT NULL CHECK(length(target) = 16),
+      type TEXT NOT NULL CHECK(type <> ''),
+      properties TEXT NOT NULL DEFAULT '{}',
+      version INTEGER NOT NULL DEFAULT 0 CHECK(version >= 0)
+    ) STRICT;
+    CREATE INDEX edges_by_source ON edges(source, type);
+    CREATE INDEX edges_by_target ON edges(target, type);
+
+    -- Bytes this device knows of. `held` says the file held/HASH is there, whole and verified.
+    CREATE TABLE blobs(
+      hash BLOB PRIMARY KEY CHECK(length(hash) = 32),
+      size INTEGER CHECK(size > 0),          -- NULL until learnt
+      mime_type TEXT,
+      held INTEGER NOT NULL DEFAULT 0 CHECK(held IN (0, 1)),
+      stored INTEGER NOT NULL DEFAULT 0 CHECK(stored IN (0, 1)),   -- the server has answered that it holds them
+      held_at INTEGER,
+      read_at INTEGER,                       -- the last read, for the budget; NULL until one
+      not_held_reason TEXT NOT NULL DEFAULT 'not_fetched' CHECK(not_held_reason IN
+        ('not_fetched', 'no_room', 'unreachable', 'rate_limited', 'absent', 'failed', 'not_in_copy')),
+      not_held_detail TEXT,                  -- the last error in words
+      not_held_at INTEGER,
+      CHECK(NOT held OR size IS NOT NULL)
+    ) STRICT, WITHOUT ROWID;
+
+    -- A node of the tree: what an inode number names. The root is number 1.
+    -- The mode, owner and times are this device's own and go nowhere else.
+    CREATE TABLE nodes(
+      number INTEGER PRIMARY KEY AUTOINCREMENT,   -- st_ino; never used again for another node
+      kind INTEGER NOT NULL CHECK(kind IN (1, 2, 3)),   -- 1 directory, 2 file, 3 symbolic link
+      item BLOB UNIQUE CHECK(length(item) = 16),  -- the item it shows; NULL: on this device only, or not sealed yet
+      local INTEGER NOT NULL DEFAULT 0 CHECK(local IN (0, 1)),  -- never queued: an editor's own file, or under one
+      fresh INTEGER NOT NULL DEFAULT 0 CHECK(fresh IN (0, 1)),  -- created, and no writer has closed it yet
+      mode INTEGER NOT NULL,                      -- permission bits
+      uid INTEGER NOT NULL,
+      gid INTEGER NOT NULL,
+      atime INTEGER NOT NULL,
+      mtime INTEGER NOT NULL,
+      ctime INTEGER NOT NULL,
+      links INTEGER NOT NULL DEFAULT 1 CHECK(links >= 0),   -- entries that name it (kept twice: count of entries)
+      hash BLOB CHECK(length(hash) = 32),         -- a file's sealed bytes; NULL: empty, or staged
+      staged BLOB CHECK(length(staged) = 16),     -- its content is staged/NUMBER-UUID, closed or synced, not sealed
+      size INTEGER,                               -- of the content; NULL: not learnt yet
+      target BLOB,                                -- a symbolic link's
+      CHECK(hash IS NULL OR staged IS NULL),
+      CHECK((kind = 3) = (target IS NOT NULL))
+    ) STRICT;
+    CREATE INDEX nodes_by_hash ON nodes(hash) WHERE hash IS NOT NULL;
+    CREATE INDEX nodes_unfinished ON nodes(number) WHERE fresh = 1 OR staged IS NOT NULL;
+
+    -- A name in a directory. A lookup is one search of entries_by_name, a listing one range of entries_by_parent in
+    -- the order of `number`, which is the cookie of readdir(3): never used again, and stable while entries come and go.
+    CREATE TABLE entries(
+      number INTEGER PRIMARY KEY AUTOINCREMENT,
+      parent INTEGER NOT NULL REFERENCES nodes(number),
+      name BLOB NOT NULL CHECK(length(name) BETWEEN 1 AND 255),
+      node INTEGER NOT NULL REFERENCES nodes(number)
+    ) STRICT;
+    CREATE UNIQUE INDEX entries_by_name ON entries(parent, name);
+    CREATE INDEX entries_by_parent ON entries(parent, number);
+    CREATE INDEX entries_by_node ON entries(node);
+
+    -- An extended attribute that is this device's own: any user.* name a program sets that is not ours, and, until a
+    -- file has an item, the tags, comment and URL set on it.
+    CREATE TABLE attributes(
+      node INTEGER NOT NULL REFERENCES nodes(number) ON DELETE CASCADE,
+      name BLOB NOT NULL,
+      value BLOB NOT NULL,
+      PRIMARY KEY(node, name)
+    ) STRICT, WITHOUT ROWID;
+
+    -- A write that waits. Accepted ones leave.
+    CREATE TABLE writes(
+      number INTEGER PRIMARY KEY AUTOINCREMENT,   -- the order
+      kind TEXT NOT NULL CHECK(kind IN ('create_item', 'update_item', 'delete_item', 'restore_item', 'transition_item',
+        'create_edge', 'update_edge', 'delete_edge', 'replace_metadata', 'merge_metadata', 'add_tag', 'remove_tag',
+        'write_extension', 'delete_extension', 'upload_blob')),
+      item BLOB CHECK(length(item) = 16),
+      edge BLOB CHECK(length(edge) = 16),
+      blob BLOB CHECK(length(blob) = 32),
+      body TEXT NOT NULL DEFAULT '{}',            -- the request's body, without what the row itself says
+      base_version INTEGER,                       -- the version it was read at
+      idempotency_key BLOB CHECK(length(idempotency_key) = 16),   -- NULL for an upload only
+      follows INTEGER,                            -- the write ahead of it to the same row or edge
+      state TEXT NOT NULL DEFAULT 'queued' CHECK(state IN ('queued', 'sending', 'blocked', 'refused', 'dead')),
+      verdict TEXT,                               -- blocked, refused, dead: why, as a JSON object
+      failures INTEGER NOT NULL DEFAULT 0,        -- counted ones; the fifth makes it dead
+      gone_out INTEGER NOT NULL DEFAULT 0 CHECK(gone_out IN (0, 1)),   -- its body never changes from then on
+      queued_at INTEGER NOT NULL,
+      not_before INTEGER NOT NULL,                -- the settling time ends
+      CHECK((kind = 'upload_blob') = (idempotency_key IS NULL)),
+      CHECK((kind = 'upload_blob') = (blob IS NOT NULL)),
+      CHECK((kind IN ('create_edge', 'update_edge', 'delete_edge')) = (edge IS NOT NULL)),
+      CHECK(kind NOT IN ('update_item', 'update_edge') OR base_version IS NOT NULL)
+    ) STRICT;
+    CREATE INDEX writes_by_item ON writes(item) WHERE item IS NOT NULL;
+    CREATE INDEX writes_by_edge ON writes(edge) WHERE edge IS NOT NULL;
+    CREATE INDEX writes_by_blob ON writes(blob) WHERE blob IS NOT NULL;
+
+    -- A write waits until another is answered: the create or upload of what it names.
+    CREATE TABLE dependencies(
+      write INTEGER NOT NULL REFERENCES writes(number) ON DELETE CASCADE,
+      depends_on INTEGER NOT NULL REFERENCES writes(number) ON DELETE CASCADE,
+      PRIMARY KEY(write, depends_on)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX dependencies_reversed ON dependencies(depends_on);
+
+    INSERT INTO nodes(number, kind, mode, uid, gid, atime, mtime, ctime)
+      VALUES (1, 1, 493, 0, 0, 0, 0, 0);
+    """
+}

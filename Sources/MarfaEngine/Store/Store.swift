@@ -1,0 +1,256 @@
+import CSQLite
+import Glibc
+
+/// The SQLite file: one writer, many readers. Every change is one transaction; a reader sees whole ones only.
+final class Store: Sendable {
+  /// Where it is.
+  let path: String
+  /// True when this process may write it.
+  let isWriter: Bool
+
+  private let lock: StoreLock?
+  private let writer: Lock<Connection?>
+  private let readers: Lock<[Connection]>
+  private let wal: Lock<Descriptor?>
+
+  /// How a store is opened.
+  enum Mode: Sendable {
+    /// As its writer when nobody else is, otherwise as a reader.
+    case writerIfFree
+    /// As a reader.
+    case reader
+  }
+
+  /// Opens a store, making it when it is not there.
+  init(path: String, mode: Mode) throws(MarfaError) {
+    let exists = try Store.check(path)
+    var lock: StoreLock?
+    if mode == .writerIfFree {
+      do throws(Errno) {
+        lock = try StoreLock(beside: path)
+      } catch {
+        if error.code == EROFS || error.code == EACCES || error.code == EPERM {
+          throw .unusable(.readOnlyFolder(path: Path.parent(path)))
+        }
+        throw .io(error, "taking the lock beside \(path)")
+      }
+    }
+    if lock == nil && !exists { throw .unusable(.nothingToRead(path: path)) }
+    self.path = path
+    self.lock = lock
+    isWriter = lock != nil
+    do throws(MarfaError) {
+      let connection = lock != nil ? try Store.openWriter(path) : nil
+      let reader = try Store.openReader(path, writable: lock != nil)
+      if lock == nil { try Store.checkSchema(reader, path: path) }
+      writer = Lock(.store, connection)
+      readers = Lock(.readers, [reader])
+      wal = Lock(.leaf, nil)
+    } catch {
+      throw Store.explained(error, path: path)
+    }
+  }
+
+  // MARK: - Access
+
+  /// Runs `body` on a reading connection, in one snapshot.
+  func read<T>(_ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
+    var taken = readers.withLock { $0.popLast() }
+    if taken == nil { taken = try Store.openReader(path, writable: isWriter) }
+    guard let connection = taken else { throw .readingHandle }
+    // Safe: the connection is out of the pool, so this thread alone has it.
+    nonisolated(unsafe) let lent = connection
+    defer { readers.withLock { if $0.count < 16 { $0.append(lent) } } }
+    return try body(connection)
+  }
+
+  /// Several reads of one moment.
+  func snapshot<T>(_ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
+    try read { (connection) throws(MarfaError) -> T in
+      try connection.run("BEGIN")
+      defer { _ = try? connection.run("COMMIT") }
+      return try body(connection)
+    }
+  }
+
+  /// Runs `body` in one transaction: all of it is there afterwards, or, when it throws, none. Committed means that it
+  /// survives this process (WAL, `synchronous=NORMAL`); ``synchronize()`` makes it survive power loss.
+  func write<T>(_ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
+    try writer.withLock { (connection) throws(MarfaError) -> T in
+      guard let connection else { throw .readingHandle }
+      let result: T
+      try connection.run("BEGIN IMMEDIATE")
+      do throws(MarfaError) {
+        result = try body(connection)
+        try connection.run("COMMIT")
+      } catch {
+        Store.rollBack(connection)
+        throw error
+      }
+      return result
+    }
+  }
+
+  private static func rollBack(_ connection: Connection) {
+    // SQLite has rolled back by itself after some failures (a full disk); a second rollback is an error then.
+    if !connection.isAutocommit { _ = try? connection.run("ROLLBACK") }
+  }
+
+  /// Everything committed so far survives power loss when it returns: the log is synced, or it has been copied into the
+  /// database, which SQLite syncs itself (sqlite.org, "Write-Ahead Logging").
+  func synchronize() throws(MarfaError) {
+    let log = try wal.withLock { (cached) throws(MarfaError) -> Descriptor? in
+      if cached == nil {
+        do throws(Errno) {
+          cached = try Descriptor.open(path + "-wal", O_RDONLY)
+          try Path.synchronizeDirectory(Path.parent(path))
+        } catch {
+          if error != .notFound { throw .io(error, "opening \(path)-wal") }
+        }
+      }
+      return cached
+    }
+    do throws(Errno) { try log?.synchronize() } catch { throw .io(error, "syncing \(path)-wal") }
+  }
+
+  /// SQLite's count of other connections' changes: moves when the writer has saved (a reader looks at it to learn so).
+  func dataVersion() throws(MarfaError) -> Int64 {
+    try read { (connection) throws(MarfaError) -> Int64 in
+      try connection.first("PRAGMA data_version") { $0.int(0) } ?? 0
+    }
+  }
+
+  /// Closes the writing connection, folding the log into the database. Nothing may be written afterwards.
+  func close() {
+    readers.withLock { $0.removeAll() }
+    writer.withLock { $0 = nil }
+    wal.withLock { $0 = nil }
+  }
+
+  // MARK: - Opening
+
+  /// Looks at the file before SQLite does, so that what is no store is left exactly as it is.
+  private static func check(_ path: String) throws(MarfaError) -> Bool {
+    let status: stat?
+    let folder: stat?
+    let header: [UInt8]
+    let log: Int
+    do throws(Errno) {
+      status = try Path.status(path)
+      folder = try Path.status(Path.parent(path))
+      header = try status.map { (status) throws(Errno) in
+        status.st_mode & S_IFMT == S_IFREG ? try Descriptor.open(path, O_RDONLY).prefix(100) : []
+      } ?? []
+      log = try Path.status(path + "-wal")?.st_size ?? 0
+    } catch {
+      throw .io(error, path)
+    }
+    guard folder != nil else { throw .unusable(.noFolder(path: Path.parent(path))) }
+    guard let status else { return false }
+    // An empty file is what a crash between creating and writing a store leaves.
+    if status.st_mode & S_IFMT == S_IFREG && status.st_size == 0 { return true }
+    func number(_ offset: Int) -> Int { header[offset..<offset + 4].reduce(0) { $0 << 8 | Int($1) } }
+    // "Database File Format" (sqlite.org): the application id stands at byte 68. A store whose first transaction is
+    // still in the log has none yet.
+    guard header.count == 100, header.starts(with: "SQLite format 3\0".utf8),
+      number(68) == Int(Schema.applicationID) || number(68) == 0
+    else { throw .unusable(.notAStore(path: path)) }
+    // With an empty log the file has every page its header counts (at 28; the page size at 16, where 1 is 65536).
+    let page = Int(header[16]) << 8 | Int(header[17])
+    let expected = number(28) * (page == 1 ? 65536 : page)
+    if log == 0 && status.st_size < expected {
+      throw .unusable(.damaged(path: path, words: "\(status.st_size) of \(expected) bytes are there"))
+    }
+    return true
+  }
+
+  private static func openWriter(_ path: String) throws(MarfaError) -> Connection {
+    let connection = try Connection(path: path, flags: SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)
+    // The log, so that readers never wait for the writer nor the writer for them.
+    try connection.execute("PRAGMA journal_mode=WAL")
+    // A commit survives this process; `synchronize()` adds power loss where it is promised.
+    try connection.execute("PRAGMA synchronous=NORMAL")
+    try connection.execute("PRAGMA foreign_keys=ON")
+    try connection.execute("PRAGMA temp_store=MEMORY")
+    try connection.execute("PRAGMA cache_size=-8192")
+    // Fewer, larger checkpoints: a commit rarely pays for one.
+    try connection.execute("PRAGMA wal_autocheckpoint=4000")
+    try connection.execute("PRAGMA journal_size_limit=67108864")
+    try migrate(connection, path: path)
+    return connection
+  }
+
+  private static func openReader(_ path: String, writable: Bool) throws(MarfaError) -> Connection {
+    var connection: Connection
+    do {
+      connection = try Connection(path: path, flags: SQLITE_OPEN_READONLY)
+      _ = try connection.first("SELECT count(*) FROM sqlite_schema") { $0.int(0) }
+    } catch {
+      // A folder nothing can be written in has no place for the log's index; with no log there, nothing is missed.
+      guard case .store(let failure) = error,
+        failure.code & 0xff == SQLITE_CANTOPEN || failure.code & 0xff == SQLITE_READONLY,
+        !writable, ((try? Path.status(path + "-wal"))??.st_size ?? 0) == 0
+      else { throw error }
+      connection = try Connection(path: "file:\(percentEncoded(path))?immutable=1", flags: SQLITE_OPEN_READONLY)
+    }
+    try connection.execute("PRAGMA query_only=ON")
+    try connection.execute("PRAGMA cache_size=-2048")
+    return connection
+  }
+
+  private static func percentEncoded(_ path: String) -> String {
+    var bytes: [UInt8] = []
+    for byte in path.utf8 {
+      if byte == UInt8(ascii: "?") || byte == UInt8(ascii: "#") || byte == UInt8(ascii: "%") {
+        bytes += [UInt8(ascii: "%"), Hex.digit(byte >> 4), Hex.digit(byte & 15)]
+      } else {
+        bytes.append(byte)
+      }
+    }
+    return String(decoding: bytes, as: UTF8.self)
+  }
+
+  private static func userVersion(_ connection: Connection) throws(MarfaError) -> Int {
+    Int(try connection.first("PRAGMA user_version") { $0.int(0) } ?? 0)
+  }
+
+  private static func checkSchema(_ connection: Connection, path: String) throws(MarfaError) {
+    let found = try userVersion(connection)
+    if found > Schema.version { throw .unusable(.newer(path: path, found: found, known: Schema.version)) }
+    if found < Schema.version {
+      throw .unusable(.damaged(path: path, words: "schema \(found) needs its writer to bring it to \(Schema.version)"))
+    }
+  }
+
+  private static func migrate(_ connection: Connection, path: String) throws(MarfaError) {
+    let found = try userVersion(connection)
+    guard found <= Schema.version else {
+      throw .unusable(.newer(path: path, found: found, known: Schema.version))
+    }
+    if found == 0, try connection.first("SELECT count(*) FROM sqlite_schema", { _ in }, { $0.int(0) }) != 0 {
+      throw .unusable(.notAStore(path: path))
+    }
+    for version in found..<Schema.version {
+      try connection.execute("BEGIN IMMEDIATE")
+      do throws(MarfaError) {
+        try connection.execute(Schema.migrations[version])
+        try connection.execute("PRAGMA application_id=\(Schema.applicationID)")
+        try connection.execute("PRAGMA user_version=\(version + 1)")
+        try connection.execute("COMMIT")
+      } catch {
+        rollBack(connection)
+        throw error
+      }
+    }
+  }
+
+  private static func explained(_ error: MarfaError, path: String) -> MarfaError {
+    guard case .store(let failure) = error else { return error }
+    return switch failure.code & 0xff {
+    case SQLITE_NOTADB: .unusable(.notAStore(path: path))
+    case SQLITE_CORRUPT: .unusable(.damaged(path: path, words: failure.message))
+    case SQLITE_READONLY, SQLITE_CANTOPEN: .unusable(.readOnlyFolder(path: Path.parent(path)))
+    default: error
+    }
+  }
+}

@@ -1,0 +1,1 @@
+@main enum MarfaMount { static func main() {} }
