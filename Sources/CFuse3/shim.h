@@ -1,9 +1,6 @@
 /// libfuse's low-level API, and what of it is a macro or variadic in C.
 #pragma once
 #define FUSE_USE_VERSION 314
-#ifndef _FILE_OFFSET_BITS
-#define _FILE_OFFSET_BITS 64
-#endif
 #include <fuse_lowlevel.h>
 
 /// `fuse_session_new` is a macro from 3.17 on.

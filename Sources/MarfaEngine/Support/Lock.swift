@@ -12,6 +12,8 @@ public enum LockRank: UInt8, Sendable {
   case store
   /// The pool of reading connections.
   case readers
+  /// A file's running digest.
+  case digest
   /// State that calls nothing else while it is held.
   case leaf
 }

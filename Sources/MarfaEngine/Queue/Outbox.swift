@@ -1,0 +1,359 @@
+/// Puts writes into the queue, inside the transaction that changes the rows they are about: what a local read shows and
+/// what will be sent are one.
+///
+/// A write that has not gone out may still be changed or taken back; one that has never is (contract, "The queue").
+struct Outbox {
+  let connection: Connection
+  /// Now.
+  let now: Timestamp
+  /// When the writes queued here may go out.
+  let notBefore: Timestamp
+
+  init(_ connection: Connection, now: Timestamp = .now, settling nanoseconds: Int64 = 0) {
+    self.connection = connection
+    self.now = now
+    notBefore = Timestamp(nanoseconds: now.nanoseconds + nanoseconds)
+  }
+
+  // MARK: - Uploads
+
+  /// Queues the upload of held bytes; `nil` when the server has them already. One upload serves every item that names
+  /// the same bytes. `lasting`: it stays without an item that needs it (`blobs.put`).
+  @discardableResult
+  func upload(_ hash: BlobHash, mimeType: String, lasting: Bool = false) throws(MarfaError) -> (
+    id: WriteID, isNew: Bool
+  )? {
+    if let existing = try uploadWrite(hash) {
+      if lasting { try setBody(existing, ["mime_type": .string(mimeType), "lasting": true]) }
+      return (existing, false)
+    }
+    if try connection.blob(hash)?.stored == true { return nil }
+    var body: JSON.Object = ["mime_type": .string(mimeType)]
+    if lasting { body["lasting"] = true }
+    return (try insert(.uploadBlob, blob: hash, body: body), true)
+  }
+
+  private func uploadWrite(_ hash: BlobHash) throws(MarfaError) -> WriteID? {
+    try connection.first(
+      "SELECT number FROM writes WHERE blob = ?1 AND state IN ('queued', 'sending', 'blocked') ORDER BY number LIMIT 1",
+      { $0.hash(1, hash) }, { WriteID($0.int(0)) })
+  }
+
+  /// Takes back the upload of bytes that nothing waits for any more, when it has not gone out.
+  func releaseUpload(_ hash: BlobHash) throws(MarfaError) {
+    try connection.run(
+      """
+      DELETE FROM writes WHERE blob = ?1 AND gone_out = 0 AND json_extract(body, '$.lasting') IS NOT 1
+        AND NOT EXISTS (SELECT 1 FROM dependencies WHERE depends_on = number)
+        AND NOT EXISTS (SELECT 1 FROM nodes WHERE hash = ?1 AND item IS NOT NULL)
+      """
+    ) { $0.hash(1, hash) }
+  }
+
+  // MARK: - Items
+
+  /// Inserts an item and queues its create.
+  func createItem(_ item: Item) throws(MarfaError) -> WriteID {
+    try connection.insertItem(item)
+    let id = try insert(
+      .createItem, item: item.id,
+      body: [
+        "type": .string(item.type), "tier": .string(item.tier.rawValue), "properties": .object(item.properties),
+      ])
+    try dependOnUpload(id, item.properties, mimeType: item.mimeType)
+    for tag in item.tags { try addTag(item.id, tag) }
+    return id
+  }
+
+  /// Merges properties into an item and queues the update on the version held. With `folding`, a create or update of it
+  /// that has not gone out is changed instead. Answers the write that now carries the change.
+  @discardableResult
+  func updateItem(_ id: ItemID, _ changes: JSON.Object, type: String? = nil, folding: Bool) throws(MarfaError)
+    -> WriteID
+  {
+    guard let item = try connection.item(id) else { throw .itemNotFound(id) }
+    var properties = item.properties
+    properties.merge(changes)
+    try connection.setItem(id, type: type ?? item.type, properties: properties)
+    if folding, let waiting = try unsentFields(of: id) {
+      var body = waiting.body
+      var merged = body["properties"]?.object ?? [:]
+      merged.merge(changes)
+      body["properties"] = .object(merged)
+      // Only a create names the type: the server knows no change of one.
+      if waiting.kind == .createItem, let type { body["type"] = .string(type) }
+      try setBody(waiting.id, body)
+      if changes["blob_ref"] != nil {
+        try connection.run("DELETE FROM dependencies WHERE write = ?1 AND depends_on IN (SELECT number FROM writes WHERE kind = 'upload_blob')") {
+          $0.int(1, waiting.id.number)
+        }
+        try dependOnUpload(waiting.id, changes, mimeType: properties["mime_type"]?.string)
+      }
+      return waiting.id
+    }
+    let write = try insert(
+      .updateItem, item: id, body: ["properties": .object(changes)], baseVersion: item.version)
+    try depend(write, on: try createWrite(of: id))
+    try dependOnUpload(write, changes, mimeType: properties["mime_type"]?.string)
+    return write
+  }
+
+  /// The newest create or update of an item, when it has not gone out and nothing but tags follows it.
+  private func unsentFields(of id: ItemID) throws(MarfaError) -> (id: WriteID, kind: WriteKind, body: JSON.Object)? {
+    let newest = try connection.first(
+      """
+      SELECT number, kind, body, gone_out = 0 AND state = 'queued' FROM writes
+      WHERE item = ?1 AND kind NOT IN ('add_tag', 'remove_tag') ORDER BY number DESC LIMIT 1
+      """, { $0.id(1, id) },
+      { (WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3)) })
+    guard let (write, kind, body, unsent) = newest, unsent, let kind, kind == .createItem || kind == .updateItem else {
+      return nil
+    }
+    return (write, kind, body)
+  }
+
+  /// The create of an item, when it still waits.
+  private func createWrite(of id: ItemID) throws(MarfaError) -> WriteID? {
+    try connection.first(
+      "SELECT number FROM writes WHERE item = ?1 AND kind = 'create_item' AND state IN ('queued', 'sending', 'blocked')",
+      { $0.id(1, id) }, { WriteID($0.int(0)) })
+  }
+
+  /// True when the item's create waits here and has not gone out: nobody else knows of it.
+  func isUnsent(_ id: ItemID) throws(MarfaError) -> Bool {
+    try connection.first(
+      "SELECT 1 FROM writes WHERE item = ?1 AND kind = 'create_item' AND gone_out = 0", { $0.id(1, id) }, { _ in true })
+      ?? false
+  }
+
+  /// Puts an item into the bin and queues that; one nobody else knows of goes with everything queued about it.
+  /// Answers the delete's write, `nil` when everything was taken back.
+  @discardableResult
+  func deleteItem(_ id: ItemID) throws(MarfaError) -> WriteID? {
+    if try isUnsent(id) {
+      try withdraw(id)
+      return nil
+    }
+    // Changes that have not gone out would only change what is in the bin.
+    try connection.run("DELETE FROM writes WHERE item = ?1 AND kind = 'update_item' AND gone_out = 0") { $0.id(1, id) }
+    try connection.setItem(id, state: .trashed)
+    return try insert(.deleteItem, item: id)
+  }
+
+  private func withdraw(_ id: ItemID) throws(MarfaError) {
+    let uploads = try connection.all(
+      """
+      SELECT DISTINCT u.blob FROM writes w JOIN dependencies d ON d.write = w.number
+        JOIN writes u ON u.number = d.depends_on WHERE w.item = ?1 AND u.blob IS NOT NULL
+      """, { $0.id(1, id) }, { $0.hash(0) })
+    for edge in try connection.edges(touching: id) { try deleteEdge(edge.id) }
+    try connection.run("DELETE FROM writes WHERE item = ?1") { $0.id(1, id) }
+    try connection.deleteItemRow(id)
+    for case let hash? in uploads { try releaseUpload(hash) }
+  }
+
+  func restoreItem(_ id: ItemID) throws(MarfaError) -> WriteID {
+    try connection.setItem(id, state: .active)
+    return try insert(.restoreItem, item: id)
+  }
+
+  func transitionItem(_ id: ItemID, to state: ItemState) throws(MarfaError) -> WriteID {
+    try connection.setItem(id, state: state)
+    return try insert(.transitionItem, item: id, body: ["state": .string(state.rawValue)], dependingOnCreateOf: id)
+  }
+
+  // MARK: - Tags, metadata, extensions
+
+  /// Adds a tag; taking back a removal that has not gone out, when that is what it does.
+  @discardableResult
+  func addTag(_ id: ItemID, _ tag: String) throws(MarfaError) -> WriteID? {
+    try connection.addTagRow(id, tag)
+    if try takeBack(.removeTag, id, tag) { return nil }
+    return try insert(.addTag, item: id, body: ["tags": [.string(tag)]], dependingOnCreateOf: id)
+  }
+
+  /// Removes a tag; taking back an addition that has not gone out, when that is what it does.
+  @discardableResult
+  func removeTag(_ id: ItemID, _ tag: String) throws(MarfaError) -> WriteID? {
+    try connection.removeTagRow(id, tag)
+    if try takeBack(.addTag, id, tag) { return nil }
+    return try insert(.removeTag, item: id, body: ["tag": .string(tag)], dependingOnCreateOf: id)
+  }
+
+  private func takeBack(_ kind: WriteKind, _ id: ItemID, _ tag: String) throws(MarfaError) -> Bool {
+    try connection.run(
+      """
+      DELETE FROM writes WHERE number = (SELECT max(number) FROM writes WHERE item = ?1 AND kind IN ('add_tag', 'remove_tag')
+        AND coalesce(json_extract(body, '$.tag'), json_extract(body, '$.tags[0]')) = ?3) AND kind = ?2 AND gone_out = 0
+      """
+    ) {
+      $0.id(1, id)
+      $0.text(2, kind.rawValue)
+      $0.text(3, tag)
+    } > 0
+  }
+
+  func metadata(_ id: ItemID, tags: [String], replacing: Bool) throws(MarfaError) -> WriteID {
+    if replacing {
+      for tag in try connection.tags(of: id) { try connection.removeTagRow(id, tag) }
+    }
+    for tag in tags { try connection.addTagRow(id, tag) }
+    return try insert(
+      replacing ? .replaceMetadata : .mergeMetadata, item: id,
+      body: ["tags": .array(tags.map { .string($0) })], dependingOnCreateOf: id)
+  }
+
+  func writeExtension(_ id: ItemID, _ namespace: String, _ value: JSON.Object?) throws(MarfaError) -> WriteID {
+    try connection.setExtension(id, namespace, value.map { .object($0) })
+    guard let value else {
+      return try insert(
+        .deleteExtension, item: id, body: ["namespace": .string(namespace)], dependingOnCreateOf: id)
+    }
+    return try insert(
+      .writeExtension, item: id, body: ["namespace": .string(namespace), "value": .object(value)],
+      dependingOnCreateOf: id)
+  }
+
+  // MARK: - Edges
+
+  /// Draws an edge and queues its create, waiting on the creates of both ends.
+  @discardableResult
+  func createEdge(_ edge: Edge) throws(MarfaError) -> WriteID {
+    try connection.insertEdge(edge)
+    let write = try insert(
+      .createEdge, edge: edge.id,
+      body: [
+        "source_id": .string("\(edge.source)"), "target_id": .string("\(edge.target)"),
+        "edge_type": .string(edge.type), "properties": .object(edge.properties),
+      ])
+    try depend(write, on: try createWrite(of: edge.source))
+    try depend(write, on: try createWrite(of: edge.target))
+    return write
+  }
+
+  /// Changes an edge's properties or one of its ends. With `folding`, a create of it that has not gone out is changed
+  /// instead.
+  @discardableResult
+  func updateEdge(
+    _ id: EdgeID, source: ItemID? = nil, target: ItemID? = nil, properties: JSON.Object? = nil, folding: Bool
+  ) throws(MarfaError) -> WriteID {
+    guard var edge = try connection.edge(id) else { throw .edgeNotFound(id) }
+    var changes: JSON.Object = [:]
+    if let source {
+      edge.source = source
+      changes["source_id"] = .string("\(source)")
+    }
+    if let target {
+      edge.target = target
+      changes["target_id"] = .string("\(target)")
+    }
+    if let properties {
+      edge.properties.merge(properties)
+      changes["properties"] = .object(edge.properties)
+    }
+    try connection.setEdge(edge)
+    let newest = try connection.first(
+      "SELECT number, kind, body, gone_out = 0 AND state = 'queued' FROM writes WHERE edge = ?1 ORDER BY number DESC LIMIT 1",
+      { $0.id(1, id) }, { (WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3)) })
+    if folding, let (write, kind, body, unsent) = newest, unsent, kind == .createEdge || kind == .updateEdge {
+      var merged = body
+      merged.merge(changes)
+      try setBody(write, merged)
+      try connection.run("DELETE FROM dependencies WHERE write = ?1") { $0.int(1, write.number) }
+      try depend(write, on: try createWrite(of: edge.source))
+      try depend(write, on: try createWrite(of: edge.target))
+      return write
+    }
+    let write = try insert(.updateEdge, edge: id, body: changes, baseVersion: edge.version)
+    try depend(write, on: try createEdgeWrite(id))
+    if let source { try depend(write, on: try createWrite(of: source)) }
+    if let target { try depend(write, on: try createWrite(of: target)) }
+    return write
+  }
+
+  private func createEdgeWrite(_ id: EdgeID) throws(MarfaError) -> WriteID? {
+    try connection.first(
+      "SELECT number FROM writes WHERE edge = ?1 AND kind = 'create_edge' AND state IN ('queued', 'sending', 'blocked')",
+      { $0.id(1, id) }, { WriteID($0.int(0)) })
+  }
+
+  /// Takes an edge away and queues that; one whose create has not gone out is taken back whole.
+  @discardableResult
+  func deleteEdge(_ id: EdgeID) throws(MarfaError) -> WriteID? {
+    try connection.deleteEdgeRow(id)
+    let unsent = try connection.first(
+      "SELECT 1 FROM writes WHERE edge = ?1 AND kind = 'create_edge' AND gone_out = 0", { $0.id(1, id) }, { _ in true })
+    if unsent != nil {
+      try connection.run("DELETE FROM writes WHERE edge = ?1") { $0.id(1, id) }
+      return nil
+    }
+    try connection.run("DELETE FROM writes WHERE edge = ?1 AND kind = 'update_edge' AND gone_out = 0") { $0.id(1, id) }
+    let write = try insert(.deleteEdge, edge: id)
+    try depend(write, on: try createEdgeWrite(id))
+    return write
+  }
+
+  // MARK: - Rows of the queue
+
+  private func insert(
+    _ kind: WriteKind, item: ItemID? = nil, edge: EdgeID? = nil, blob: BlobHash? = nil, body: JSON.Object = [:],
+    baseVersion: Int64? = nil, dependingOnCreateOf dependency: ItemID? = nil
+  ) throws(MarfaError) -> WriteID {
+    let follows: Int64?
+    if let item {
+      follows = try connection.first("SELECT max(number) FROM writes WHERE item = ?1", { $0.id(1, item) }) {
+        $0.optionalInt(0)
+      } ?? nil
+    } else if let edge {
+      follows = try connection.first("SELECT max(number) FROM writes WHERE edge = ?1", { $0.id(1, edge) }) {
+        $0.optionalInt(0)
+      } ?? nil
+    } else {
+      follows = nil
+    }
+    try connection.run(
+      """
+      INSERT INTO writes(kind, item, edge, blob, body, base_version, idempotency_key, follows, queued_at, not_before)
+      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+      """
+    ) {
+      $0.text(1, kind.rawValue)
+      $0.id(2, item)
+      $0.id(3, edge)
+      $0.hash(4, blob)
+      $0.text(5, JSON.object(body).text)
+      $0.int(6, baseVersion)
+      if kind == .uploadBlob { $0.null(7) } else { $0.bytes(7, .version7(milliseconds: now.milliseconds)) }
+      $0.int(8, follows)
+      $0.time(9, now)
+      $0.time(10, notBefore)
+    }
+    let id = WriteID(connection.lastInsertedRow)
+    if let dependency { try depend(id, on: try createWrite(of: dependency)) }
+    return id
+  }
+
+  private func setBody(_ id: WriteID, _ body: JSON.Object) throws(MarfaError) {
+    try connection.run("UPDATE writes SET body = ?2, not_before = max(not_before, ?3) WHERE number = ?1 AND gone_out = 0") {
+      $0.int(1, id.number)
+      $0.text(2, JSON.object(body).text)
+      $0.time(3, notBefore)
+    }
+  }
+
+  private func depend(_ id: WriteID, on other: WriteID?) throws(MarfaError) {
+    guard let other, other != id else { return }
+    try connection.run("INSERT OR IGNORE INTO dependencies(write, depends_on) VALUES (?1, ?2)") {
+      $0.int(1, id.number)
+      $0.int(2, other.number)
+    }
+  }
+
+  /// A create or update that names bytes waits for their upload: a reference lends its read only when its writer had
+  /// uploaded the bytes before it (contract, "Blobs").
+  private func dependOnUpload(_ id: WriteID, _ properties: JSON.Object, mimeType: String?) throws(MarfaError) {
+    guard let hash = properties["blob_ref"]?.string.flatMap({ BlobHash($0) }) else { return }
+    let upload = try upload(hash, mimeType: mimeType ?? "application/octet-stream")
+    try depend(id, on: upload?.id)
+  }
+}

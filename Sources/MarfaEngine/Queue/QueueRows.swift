@@ -1,0 +1,123 @@
+/// Reading the queue.
+extension Connection {
+  /// The writes that wait, in order; `limit` at most, behind `after`.
+  func queue(after: WriteID? = nil, limit: Int = 1000) throws(MarfaError) -> [QueuedWrite] {
+    var writes = try all(
+      """
+      SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
+        queued_at, not_before FROM writes WHERE number > ?1 ORDER BY number LIMIT ?2
+      """, { $0.int(1, after?.number ?? 0); $0.int(2, Int64(limit)) }, { $0.queuedWrite() })
+    for index in writes.indices { writes[index].dependsOn = try dependencies(of: writes[index].id) }
+    return writes
+  }
+
+  /// The writes about an item, in order.
+  func queue(about item: ItemID) throws(MarfaError) -> [QueuedWrite] {
+    var writes = try all(
+      """
+      SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
+        queued_at, not_before FROM writes WHERE item = ?1 ORDER BY number
+      """, { $0.id(1, item) }, { $0.queuedWrite() })
+    for index in writes.indices { writes[index].dependsOn = try dependencies(of: writes[index].id) }
+    return writes
+  }
+
+  /// The write that sends these bytes, when one waits.
+  func upload(of hash: BlobHash) throws(MarfaError) -> QueuedWrite? {
+    try first(
+      """
+      SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
+        queued_at, not_before FROM writes WHERE blob = ?1 ORDER BY number LIMIT 1
+      """, { $0.hash(1, hash) }, { $0.queuedWrite() })
+  }
+
+  private func dependencies(of id: WriteID) throws(MarfaError) -> [WriteID] {
+    try all("SELECT depends_on FROM dependencies WHERE write = ?1 ORDER BY depends_on", { $0.int(1, id.number) }) {
+      WriteID($0.int(0))
+    }
+  }
+
+  /// How many writes stand where.
+  func queueCounts() throws(MarfaError) -> QueueCounts {
+    var counts = QueueCounts()
+    for (state, count) in try all("SELECT state, count(*) FROM writes GROUP BY state", { _ in }, { ($0.text(0), Int($0.int(1))) }) {
+      counts.byState[WriteState(rawValue: state) ?? .queued] = count
+    }
+    counts.bytes = try first(
+      """
+      SELECT coalesce(sum(b.size), 0) FROM writes w JOIN blobs b ON b.hash = w.blob
+      WHERE w.blob IS NOT NULL AND w.state IN ('queued', 'sending', 'blocked')
+      """) { $0.int(0) } ?? 0
+    return counts
+  }
+
+  /// The place of a write in the queue, from 1.
+  func queuePosition(_ id: WriteID) throws(MarfaError) -> Int {
+    Int(try first("SELECT count(*) FROM writes WHERE number <= ?1", { $0.int(1, id.number) }) { $0.int(0) } ?? 0)
+  }
+}
+
+/// The queue in numbers.
+public struct QueueCounts: Sendable, Equatable {
+  /// How many writes stand where; a state without any is missing.
+  public var byState: [WriteState: Int] = [:]
+  /// The bytes their uploads will send.
+  public var bytes: Int64 = 0
+  /// All writes.
+  public var total: Int { byState.values.reduce(0, +) }
+}
+
+extension Row {
+  /// A write from fourteen columns, without what it depends on.
+  fileprivate func queuedWrite() -> QueuedWrite {
+    let state = WriteState(rawValue: text(9)) ?? .queued
+    return QueuedWrite(
+      id: WriteID(int(0)), kind: WriteKind(rawValue: text(1)) ?? .updateItem, item: itemID(2), edge: edgeID(3),
+      blob: hash(4), body: Connection.object(text(5)), baseVersion: optionalInt(6),
+      idempotencyKey: Bytes128(bytes: lentBlob(7))?.text, dependsOn: [], follows: optionalInt(8).map { WriteID($0) },
+      state: state, verdict: optionalText(10).flatMap { Verdict(stored: Connection.object($0), state: state) },
+      hasGoneOut: bool(11), queuedAt: time(12), notBefore: time(13))
+  }
+}
+
+extension Verdict {
+  /// Reads what ``stored`` wrote, for a write in this state.
+  init?(stored object: JSON.Object, state: WriteState) {
+    let message = object["message"]?.string ?? ""
+    switch state {
+    case .queued, .sending: return nil
+    case .dead: self = .dead(message)
+    case .refused:
+      self = .refused(
+        Refusal(
+          code: object["code"]?.string ?? "", message: message, becauseOf: object["because_of"]?.integer.map { WriteID($0) }))
+    case .blocked:
+      switch object["reason"]?.string {
+      case "credential_refused": self = .blocked(.credentialRefused(grant: object["grant"]?.string))
+      case "key_spent": self = .blocked(.keySpent)
+      case "ancestor_unavailable": self = .blocked(.ancestorUnavailable)
+      case "conflict_unresolved": self = .blocked(.conflictUnresolved)
+      case "awaiting_dependency": self = .blocked(.awaitingDependency(object["write"]?.integer.map { WriteID($0) }))
+      default: return nil
+      }
+    }
+  }
+
+  /// How the store keeps a verdict of a write that stays in the queue.
+  var stored: JSON.Object {
+    switch self {
+    case .accepted, .merged, .conflicted: [:]
+    case .dead(let message): ["message": .string(message)]
+    case .refused(let refusal):
+      refusal.becauseOf.map {
+        ["code": .string(refusal.code), "message": .string(refusal.message), "because_of": .integer($0.number)]
+      } ?? ["code": .string(refusal.code), "message": .string(refusal.message)]
+    case .blocked(let blocked):
+      switch blocked {
+      case .credentialRefused(let grant?): ["reason": .string(blocked.word), "grant": .string(grant)]
+      case .awaitingDependency(let write?): ["reason": .string(blocked.word), "write": .integer(write.number)]
+      default: ["reason": .string(blocked.word)]
+      }
+    }
+  }
+}

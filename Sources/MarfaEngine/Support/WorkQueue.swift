@@ -1,0 +1,88 @@
+import Glibc
+
+/// Work done in order by threads of its own, started when there is work and ended when there is none for a while.
+public final class WorkQueue: @unchecked Sendable {
+  // Safe: `jobs`, `threads`, `idle` and `closed` are touched only while `mutex` is held; the rest is constant.
+  private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+  private let changed = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+  private let name: StaticString
+  private let limit: Int
+  private var jobs: [@Sendable () -> Void] = []
+  private var first = 0
+  private var threads = 0
+  private var idle = 0
+  private var closed = false
+
+  /// A queue of at most `threads` threads at a time.
+  public init(name: StaticString, threads: Int) {
+    self.name = name
+    limit = threads
+    pthread_mutex_init(mutex, nil)
+    var attributes = pthread_condattr_t()
+    pthread_condattr_init(&attributes)
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+    pthread_cond_init(changed, &attributes)
+  }
+
+  deinit {
+    pthread_cond_destroy(changed)
+    pthread_mutex_destroy(mutex)
+    changed.deallocate()
+    mutex.deallocate()
+  }
+
+  /// Adds a job. After ``close()`` it is dropped: answers false.
+  @discardableResult
+  public func post(_ job: @escaping @Sendable () -> Void) -> Bool {
+    pthread_mutex_lock(mutex)
+    guard !closed else {
+      pthread_mutex_unlock(mutex)
+      return false
+    }
+    jobs.append(job)
+    let starts = idle == 0 && threads < limit
+    if starts { threads += 1 }
+    pthread_cond_signal(changed)
+    pthread_mutex_unlock(mutex)
+    if starts { startThread(named: name) { self.work() } }
+    return true
+  }
+
+  /// Takes no more jobs and returns once those it had are done.
+  public func close() {
+    pthread_mutex_lock(mutex)
+    closed = true
+    pthread_cond_broadcast(changed)
+    while threads > 0 { pthread_cond_wait(changed, mutex) }
+    pthread_mutex_unlock(mutex)
+  }
+
+  private func work() {
+    pthread_mutex_lock(mutex)
+    while true {
+      if first < jobs.count {
+        let job = jobs[first]
+        first += 1
+        if first == jobs.count {
+          jobs.removeAll(keepingCapacity: jobs.capacity < 1024)
+          first = 0
+        }
+        pthread_mutex_unlock(mutex)
+        job()
+        pthread_mutex_lock(mutex)
+        continue
+      }
+      if closed { break }
+      idle += 1
+      var deadline = timespec()
+      clock_gettime(CLOCK_MONOTONIC, &deadline)
+      deadline.tv_sec += 10
+      let code = pthread_cond_timedwait(changed, mutex, &deadline)
+      idle -= 1
+      if code == ETIMEDOUT && first >= jobs.count { break }
+    }
+    threads -= 1
+    pthread_cond_broadcast(changed)
+    pthread_mutex_unlock(mutex)
+  }
+}
