@@ -35,7 +35,8 @@ public enum MarfaError: Error, Sendable, Equatable, CustomStringConvertible {
     case .noRoom(let size, let left):
       "no room: \(Bytes.text(size)) are needed and \(Bytes.text(left)) are left on the volume; free some space and try again"
     case .bytesAbsent(let hash): "the bytes \(hash) are not on this device, and this copy does not fetch"
-    case .readingHandle: "this is a reader: another process has the store open for writing, or it was opened with --reader"
+    case .readingHandle:
+      "this is a reader: another process has the store open for writing, or it was opened with --reader"
     case .noServer: "this store has no server to fetch from"
     case .canceled: "cancelled"
     case .itemNotFound(let id): "no item \(id) is in this store"

@@ -45,7 +45,6 @@ struct Outbox {
       """
       DELETE FROM writes WHERE blob = ?1 AND gone_out = 0 AND json_extract(body, '$.lasting') IS NOT 1
         AND NOT EXISTS (SELECT 1 FROM dependencies WHERE depends_on = number)
-        AND NOT EXISTS (SELECT 1 FROM nodes WHERE hash = ?1 AND item IS NOT NULL)
       """
     ) { $0.hash(1, hash) }
   }
@@ -84,7 +83,9 @@ struct Outbox {
       if waiting.kind == .createItem, let type { body["type"] = .string(type) }
       try setBody(waiting.id, body)
       if changes["blob_ref"] != nil {
-        try connection.run("DELETE FROM dependencies WHERE write = ?1 AND depends_on IN (SELECT number FROM writes WHERE kind = 'upload_blob')") {
+        try connection.run(
+          "DELETE FROM dependencies WHERE write = ?1 AND depends_on IN (SELECT number FROM writes WHERE kind = 'upload_blob')"
+        ) {
           $0.int(1, waiting.id.number)
         }
         try dependOnUpload(waiting.id, changes, mimeType: properties["mime_type"]?.string)
@@ -254,7 +255,8 @@ struct Outbox {
     try connection.setEdge(edge)
     let newest = try connection.first(
       "SELECT number, kind, body, gone_out = 0 AND state = 'queued' FROM writes WHERE edge = ?1 ORDER BY number DESC LIMIT 1",
-      { $0.id(1, id) }, { (WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3)) })
+      { $0.id(1, id) },
+      { (WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3)) })
     if folding, let (write, kind, body, unsent) = newest, unsent, kind == .createEdge || kind == .updateEdge {
       var merged = body
       merged.merge(changes)
@@ -301,13 +303,15 @@ struct Outbox {
   ) throws(MarfaError) -> WriteID {
     let follows: Int64?
     if let item {
-      follows = try connection.first("SELECT max(number) FROM writes WHERE item = ?1", { $0.id(1, item) }) {
-        $0.optionalInt(0)
-      } ?? nil
+      follows =
+        try connection.first("SELECT max(number) FROM writes WHERE item = ?1", { $0.id(1, item) }) {
+          $0.optionalInt(0)
+        } ?? nil
     } else if let edge {
-      follows = try connection.first("SELECT max(number) FROM writes WHERE edge = ?1", { $0.id(1, edge) }) {
-        $0.optionalInt(0)
-      } ?? nil
+      follows =
+        try connection.first("SELECT max(number) FROM writes WHERE edge = ?1", { $0.id(1, edge) }) {
+          $0.optionalInt(0)
+        } ?? nil
     } else {
       follows = nil
     }
@@ -334,7 +338,9 @@ struct Outbox {
   }
 
   private func setBody(_ id: WriteID, _ body: JSON.Object) throws(MarfaError) {
-    try connection.run("UPDATE writes SET body = ?2, not_before = max(not_before, ?3) WHERE number = ?1 AND gone_out = 0") {
+    try connection.run(
+      "UPDATE writes SET body = ?2, not_before = max(not_before, ?3) WHERE number = ?1 AND gone_out = 0"
+    ) {
       $0.int(1, id.number)
       $0.text(2, JSON.object(body).text)
       $0.time(3, notBefore)

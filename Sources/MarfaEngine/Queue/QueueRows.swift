@@ -6,7 +6,11 @@ extension Connection {
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
         queued_at, not_before FROM writes WHERE number > ?1 ORDER BY number LIMIT ?2
-      """, { $0.int(1, after?.number ?? 0); $0.int(2, Int64(limit)) }, { $0.queuedWrite() })
+      """,
+      {
+        $0.int(1, after?.number ?? 0)
+        $0.int(2, Int64(limit))
+      }, { $0.queuedWrite() })
     for index in writes.indices { writes[index].dependsOn = try dependencies(of: writes[index].id) }
     return writes
   }
@@ -40,14 +44,18 @@ extension Connection {
   /// How many writes stand where.
   func queueCounts() throws(MarfaError) -> QueueCounts {
     var counts = QueueCounts()
-    for (state, count) in try all("SELECT state, count(*) FROM writes GROUP BY state", { _ in }, { ($0.text(0), Int($0.int(1))) }) {
+    for (state, count) in try all(
+      "SELECT state, count(*) FROM writes GROUP BY state", { _ in }, { ($0.text(0), Int($0.int(1))) })
+    {
       counts.byState[WriteState(rawValue: state) ?? .queued] = count
     }
-    counts.bytes = try first(
-      """
-      SELECT coalesce(sum(b.size), 0) FROM writes w JOIN blobs b ON b.hash = w.blob
-      WHERE w.blob IS NOT NULL AND w.state IN ('queued', 'sending', 'blocked')
-      """) { $0.int(0) } ?? 0
+    counts.bytes =
+      try first(
+        """
+        SELECT coalesce(sum(b.size), 0) FROM writes w JOIN blobs b ON b.hash = w.blob
+        WHERE w.blob IS NOT NULL AND w.state IN ('queued', 'sending', 'blocked')
+        """
+      ) { $0.int(0) } ?? 0
     return counts
   }
 
@@ -90,7 +98,8 @@ extension Verdict {
     case .refused:
       self = .refused(
         Refusal(
-          code: object["code"]?.string ?? "", message: message, becauseOf: object["because_of"]?.integer.map { WriteID($0) }))
+          code: object["code"]?.string ?? "", message: message,
+          becauseOf: object["because_of"]?.integer.map { WriteID($0) }))
     case .blocked:
       switch object["reason"]?.string {
       case "credential_refused": self = .blocked(.credentialRefused(grant: object["grant"]?.string))

@@ -15,9 +15,12 @@ final class Connection {
     var opened: OpaquePointer?
     let code = sqlite3_open_v2(
       path, &opened, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_URI, nil)
-    guard let opened else { throw .store(StoreFailure(code: code, message: "out of memory", doing: "opening the store")) }
+    guard let opened else {
+      throw .store(StoreFailure(code: code, message: "out of memory", doing: "opening the store"))
+    }
     guard code == SQLITE_OK else {
-      let failure = StoreFailure(code: code, message: String(cString: sqlite3_errmsg(opened)), doing: "opening the store")
+      let failure = StoreFailure(
+        code: code, message: String(cString: sqlite3_errmsg(opened)), doing: "opening the store")
       sqlite3_close_v2(opened)
       throw .store(failure)
     }
@@ -142,7 +145,8 @@ struct Binder {
     value.withUTF8 { bytes in
       bytes.withMemoryRebound(to: CChar.self) { chars in
         // An empty text has no address, and a NULL pointer would bind NULL.
-        _ = chars.isEmpty
+        _ =
+          chars.isEmpty
           ? marfa_bind_text(statement, index, "", 0)
           : marfa_bind_text(statement, index, chars.baseAddress, Int32(chars.count))
       }

@@ -79,7 +79,10 @@ extension Connection {
   func extensionValue(_ id: ItemID, _ namespace: String) throws(MarfaError) -> JSON? {
     try first(
       "SELECT value FROM extensions WHERE item = (SELECT number FROM items WHERE id = ?1) AND namespace = ?2",
-      { $0.id(1, id); $0.text(2, namespace) }, { try? JSON(reading: $0.text(0)) }) ?? nil
+      {
+        $0.id(1, id)
+        $0.text(2, namespace)
+      }, { try? JSON(reading: $0.text(0)) }) ?? nil
   }
 
   func setExtension(_ id: ItemID, _ namespace: String, _ value: JSON?) throws(MarfaError) {
@@ -111,20 +114,31 @@ extension Connection {
     try first(
       """
       SELECT id, source, target, type, properties, version FROM edges WHERE source = ?1 AND target = ?2 AND type = ?3
-      """, { $0.id(1, source); $0.id(2, target); $0.text(3, type) }, { $0.edge() }) ?? nil
+      """,
+      {
+        $0.id(1, source)
+        $0.id(2, target)
+        $0.text(3, type)
+      }, { $0.edge() }) ?? nil
   }
 
   func edges(from source: ItemID, type: String) throws(MarfaError) -> [Edge] {
     try all(
       "SELECT id, source, target, type, properties, version FROM edges WHERE source = ?1 AND type = ?2 ORDER BY number",
-      { $0.id(1, source); $0.text(2, type) }, { $0.edge() }
+      {
+        $0.id(1, source)
+        $0.text(2, type)
+      }, { $0.edge() }
     ).compactMap { $0 }
   }
 
   func edges(to target: ItemID, type: String) throws(MarfaError) -> [Edge] {
     try all(
       "SELECT id, source, target, type, properties, version FROM edges WHERE target = ?1 AND type = ?2 ORDER BY number",
-      { $0.id(1, target); $0.text(2, type) }, { $0.edge() }
+      {
+        $0.id(1, target)
+        $0.text(2, type)
+      }, { $0.edge() }
     ).compactMap { $0 }
   }
 

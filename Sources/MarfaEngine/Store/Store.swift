@@ -12,6 +12,8 @@ final class Store: Sendable {
   private let writer: Lock<Connection?>
   private let readers: Lock<[Connection]>
   private let wal: Lock<Descriptor?>
+  /// What to do once the transaction under way is committed. Filled and emptied under the writer's lock.
+  private let committed = Lock<[@Sendable () -> Void]>(.leaf, [])
 
   /// How a store is opened.
   enum Mode: Sendable {
@@ -85,11 +87,21 @@ final class Store: Sendable {
         try connection.run("COMMIT")
       } catch {
         Store.rollBack(connection)
+        committed.withLock { $0.removeAll() }
         throw error
       }
+      let jobs = committed.withLock { jobs in
+        defer { jobs.removeAll() }
+        return jobs
+      }
+      for job in jobs { job() }
       return result
     }
   }
+
+  /// Inside ``write(_:)``: does `job` once the transaction is committed, still under the writer's lock; never, when it
+  /// is not. For files that go with their rows.
+  func afterCommit(_ job: @escaping @Sendable () -> Void) { committed.withLock { $0.append(job) } }
 
   private static func rollBack(_ connection: Connection) {
     // SQLite has rolled back by itself after some failures (a full disk); a second rollback is an error then.
@@ -138,9 +150,10 @@ final class Store: Sendable {
     do throws(Errno) {
       status = try Path.status(path)
       folder = try Path.status(Path.parent(path))
-      header = try status.map { (status) throws(Errno) in
-        status.st_mode & S_IFMT == S_IFREG ? try Descriptor.open(path, O_RDONLY).prefix(100) : []
-      } ?? []
+      header =
+        try status.map { (status) throws(Errno) in
+          status.st_mode & S_IFMT == S_IFREG ? try Descriptor.open(path, O_RDONLY).prefix(100) : []
+        } ?? []
       log = try Path.status(path + "-wal")?.st_size ?? 0
     } catch {
       throw .io(error, path)

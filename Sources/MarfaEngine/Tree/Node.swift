@@ -109,7 +109,8 @@ extension Connection {
       """
       SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, fresh, links
       FROM nodes WHERE number = ?1
-      """, { $0.int(1, number) }) { $0.node(0) }
+      """, { $0.int(1, number) }
+    ) { $0.node(0) }
   }
 
   func node(of item: ItemID) throws(MarfaError) -> Node? {
@@ -117,7 +118,8 @@ extension Connection {
       """
       SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, fresh, links
       FROM nodes WHERE item = ?1
-      """, { $0.id(1, item) }) { $0.node(0) }
+      """, { $0.id(1, item) }
+    ) { $0.node(0) }
   }
 
   func child(_ parent: Int64, _ name: FileName) throws(MarfaError) -> Node? {
@@ -126,7 +128,12 @@ extension Connection {
       SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
         n.size, n.fresh, n.links
       FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.name = ?2
-      """, { $0.int(1, parent); $0.blob(2, name.bytes) }) { $0.node(0) }
+      """,
+      {
+        $0.int(1, parent)
+        $0.blob(2, name.bytes)
+      }
+    ) { $0.node(0) }
   }
 
   /// As ``child(_:_:)``, for bytes that come straight from the kernel and need not be a name.
@@ -136,7 +143,12 @@ extension Connection {
       SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
         n.size, n.fresh, n.links
       FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.name = ?2
-      """, { $0.int(1, parent); $0.blob(2, lent: name) }) { $0.node(0) }
+      """,
+      {
+        $0.int(1, parent)
+        $0.blob(2, lent: name)
+      }
+    ) { $0.node(0) }
   }
 
   /// Inserts a node with no entry yet; `number` is ignored. Answers it with its number.

@@ -1,0 +1,57 @@
+import CLinux
+import Glibc
+
+/// The folder beside the store that holds bytes (ARCHITECTURE.md, "The store on disk"): `held/`, `staged/`, `recovered/`.
+struct BlobFiles: Sendable {
+  /// `NAME.db.blobs`.
+  let root: String
+
+  init(beside store: String) { root = store + ".blobs" }
+
+  /// Makes the folders, this person's alone.
+  func prepare() throws(MarfaError) {
+    do throws(Errno) {
+      for folder in [root, root + "/held", root + "/staged"] { try Path.makeDirectory(folder, mode: 0o700) }
+    } catch {
+      throw .io(error, "making \(root)")
+    }
+  }
+
+  /// Where sealed bytes are: `held/ab/cdef…`.
+  func held(_ hash: BlobHash) -> String {
+    let hex = hash.hex
+    return "\(root)/held/\(hex.prefix(2))/\(hex.dropFirst(2))"
+  }
+
+  /// Where bytes a program writes are until they are sealed: `staged/NODE-UUID`. The node's number is in the name so
+  /// that a start after a crash knows what a file was, with nothing of it in the store yet.
+  func staged(_ node: Int64, _ id: StagedID) -> String { "\(root)/staged/\(node)-\(id.bytes.text)" }
+
+  /// Reads such a name back.
+  static func parseStaged(_ name: String) -> (node: Int64, id: StagedID)? {
+    guard let dash = name.firstIndex(of: "-"), let node = Int64(name[..<dash]),
+      let id = Bytes128(text: name[name.index(after: dash)...])
+    else { return nil }
+    return (node, StagedID(bytes: id))
+  }
+
+  /// Gives a staged file its name under `held/`. Bytes already there stay: they hash to the same name. The staged name
+  /// stays too, until what refers to the bytes is committed.
+  func hold(_ staged: String, as hash: BlobHash) throws(Errno) {
+    let path = held(hash)
+    if link(staged, path) == 0 { return }
+    var error = Errno.last
+    if error == .notFound {
+      try Path.makeDirectory(Path.parent(path), mode: 0o700)
+      if link(staged, path) == 0 { return }
+      error = .last
+    }
+    if error != .exists { throw error }
+  }
+
+  /// Everything the seal of these bytes did to directories survives power loss.
+  func synchronizeHeld(_ hash: BlobHash) throws(Errno) {
+    try Path.synchronizeDirectory(Path.parent(held(hash)))
+    try Path.synchronizeDirectory(root + "/held")
+  }
+}

@@ -1,0 +1,132 @@
+import Glibc
+
+/// What the tree shows of rows that were not made through it: items and edges of the engine's own calls, and later of a
+/// server. In the transaction that changes the rows.
+extension Tree.Change {
+  /// Owner and permissions of what the filesystem did not make: this process's, as a file anybody may read.
+  private func plainNode(_ kind: Node.Kind, _ item: Item) throws(MarfaError) -> Node {
+    let owner = Owner.current
+    var node = Node(
+      number: 0, kind: kind, item: item.id, local: false, fresh: false, mode: kind == .directory ? 0o755 : 0o644,
+      uid: owner.uid, gid: owner.gid, atime: now, mtime: now, ctime: now, links: 0, content: .empty, size: 0)
+    if kind == .file, let hash = item.blob {
+      node.content = .blob(hash)
+      node.size = try connection.blob(hash)?.size
+    }
+    return node
+  }
+
+  /// Shows an item that was inserted: in the root until an edge says otherwise.
+  func show(_ item: Item) throws(MarfaError) {
+    let node = try connection.insertNode(try plainNode(item.isFile ? .file : .directory, item))
+    try addEntry(node.number, of: item, in: Node.root)
+  }
+
+  /// Shows an edge that was drawn: the child in its parent, the attachment in its host.
+  func show(_ edge: Edge) throws(MarfaError) {
+    guard let (holder, held) = ends(edge), let directory = try connection.node(of: holder),
+      directory.kind == .directory, let node = try connection.node(of: held), let item = try connection.item(held),
+      item.state != .trashed
+    else { return }
+    if edge.type == Edge.parentOf ? node.kind != .directory : node.kind != .file { return }
+    try removeEntry(node, from: Node.root)
+    try addEntry(node.number, of: item, in: directory.number)
+  }
+
+  /// Takes away what an edge showed; what is left without a place stands in the root.
+  func hide(_ edge: Edge) throws(MarfaError) {
+    guard let (holder, held) = ends(edge), let directory = try connection.node(of: holder),
+      let node = try connection.node(of: held), let item = try connection.item(held)
+    else { return }
+    try removeEntry(node, from: directory.number)
+    if try connection.entries(of: node.number).isEmpty { try addEntry(node.number, of: item, in: Node.root) }
+  }
+
+  /// Takes an item out of the tree: it is in the bin, or gone. What it held stands in the root.
+  func hide(_ id: ItemID) throws(MarfaError) {
+    guard let node = try connection.node(of: id) else { return }
+    if node.kind == .directory {
+      for child in try connection.childItems(of: node.number) {
+        guard let item = try connection.item(child.item), let childNode = try connection.node(of: child.item) else {
+          continue
+        }
+        try removeEntry(childNode, from: node.number)
+        if try connection.entries(of: childNode.number).isEmpty {
+          try addEntry(childNode.number, of: item, in: Node.root)
+        }
+      }
+      // What lives on this device only and stood in it would be out of reach: such an item stays in sight.
+      guard try connection.isEmptyDirectory(node.number) else { return }
+    }
+    for place in try connection.entries(of: node.number) { try removeEntry(node, from: place.parent) }
+    try connection.deleteNode(node.number)
+    if case .blob(let hash) = node.content { try tree.blobs.release(hash, in: connection) }
+  }
+
+  /// An item's title changed: its names follow.
+  func retitle(_ id: ItemID) throws(MarfaError) {
+    guard let node = try connection.node(of: id), let item = try connection.item(id) else { return }
+    let wanted = FileName.showing(title: item.title, type: item.type, id: item.id)
+    for place in try connection.entries(of: node.number) where place.name.title != item.title {
+      let name = try connection.freeName(place.parent, wanted)
+      try connection.renameEntry(place.parent, place.name, to: name)
+      tree.notify([.entry(parent: place.parent, name: place.name), .entry(parent: place.parent, name: name)], in: self)
+    }
+  }
+
+  /// The one that holds and the one that is held: a parent and its child, a host and its attachment.
+  private func ends(_ edge: Edge) -> (holder: ItemID, held: ItemID)? {
+    switch edge.type {
+    case Edge.parentOf: (edge.source, edge.target)
+    case Edge.attachedTo: (edge.target, edge.source)
+    default: nil
+    }
+  }
+
+  private func addEntry(_ node: Int64, of item: Item, in directory: Int64) throws(MarfaError) {
+    let wanted = FileName.showing(title: item.title, type: item.type, id: item.id)
+    let name = try connection.freeName(directory, wanted)
+    try connection.insertEntry(directory, name, node: node)
+    try connection.addLinks(node, 1, at: now)
+    try connection.touch(directory, at: now)
+    tree.notify([.entry(parent: directory, name: name), .node(directory)], in: self)
+  }
+
+  private func removeEntry(_ node: Node, from directory: Int64) throws(MarfaError) {
+    for place in try connection.entries(of: node.number) where place.parent == directory {
+      try connection.deleteEntry(directory, place.name)
+      try connection.addLinks(node.number, -1, at: now)
+      try connection.touch(directory, at: now)
+      tree.notify([.entry(parent: directory, name: place.name), .node(directory)], in: self)
+    }
+  }
+}
+
+extension Connection {
+  fileprivate func childItems(of directory: Int64) throws(MarfaError) -> [(name: FileName, item: ItemID)] {
+    try all(
+      """
+      SELECT e.name, n.item FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND n.item IS NOT NULL
+      ORDER BY e.number
+      """, { $0.int(1, directory) }, { row in row.itemID(1).map { (FileName(stored: row.blob(0)), $0) } }
+    ).compactMap { $0 }
+  }
+}
+
+/// Something in the tree that did not change through a filesystem operation: a kernel that remembers it must forget.
+public enum TreeChange: Sendable, Hashable {
+  /// A name in a directory came, went or means something else.
+  case entry(parent: Int64, name: FileName)
+  /// A node's attributes or bytes.
+  case node(Int64)
+}
+
+extension Tree {
+  /// Tells the observer, once the transaction is committed.
+  func notify(_ changes: [TreeChange], in change: Change) {
+    store.afterCommit { [observer] in observer.withLock { $0 }?(changes) }
+  }
+
+  /// Hands later changes to `body`, from whichever thread made them and under the store's lock: it must only note them.
+  public func observe(_ body: @escaping @Sendable ([TreeChange]) -> Void) { observer.withLock { $0 = body } }
+}

@@ -1,0 +1,71 @@
+import Glibc
+
+/// What a start does about what a crash left (ARCHITECTURE.md, "After a crash").
+enum Recovery {
+  /// Mends the tree and the staged files. Names that no writer ever closed are taken away, and their bytes kept under
+  /// `recovered/`; content that was closed or synced and not sealed yet is returned, to be sealed.
+  static func run(_ tree: Tree) throws(MarfaError) -> [(node: Int64, id: StagedID)] {
+    let files = tree.blobs.files
+    var unsealed: [(node: Int64, id: StagedID)] = []
+    var names: [Int64: String] = [:]
+    try tree.change { (change) throws(MarfaError) in
+      let rows = try change.connection.all(
+        """
+        SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, fresh, links
+        FROM nodes WHERE fresh = 1 OR staged IS NOT NULL
+        """, { _ in }, { $0.node(0) })
+      for node in rows {
+        if case .staged(let id) = node.content {
+          unsealed.append((node.number, id))
+          continue
+        }
+        for place in try change.connection.entries(of: node.number) {
+          names[node.number] = place.name.title
+          try change.connection.deleteEntry(place.parent, place.name)
+        }
+        if let item = node.item { try change.dropFileItem(item) }
+        try change.connection.deleteNode(node.number)
+      }
+    }
+    let kept = Set(unsealed.map { files.staged($0.node, $0.id) })
+    do throws(Errno) {
+      for name in try Path.names(in: files.root + "/staged") {
+        let path = "\(files.root)/staged/\(name)"
+        guard !kept.contains(path), let status = try Path.status(path) else { continue }
+        let owner = BlobFiles.parseStaged(name)
+        // Two names: it was sealed, and only the old name is left. Empty, or a copy of a file that is still where the
+        // person has it: nothing is lost with it.
+        if status.st_nlink > 1 || status.st_size == 0 || owner?.node == 0 {
+          try Path.remove(path)
+          continue
+        }
+        let title = try owner.flatMap { (owner) throws(Errno) in names[owner.node] ?? titleOf(owner.node, tree) }
+        let target = try place(title ?? name, in: files.root + "/recovered")
+        try Path.move(path, to: target)
+        Log.warning("a file was being written when the last process ended; what it had is kept at \(target)")
+      }
+    } catch {
+      throw .io(error, "looking through \(files.root)/staged")
+    }
+    return unsealed
+  }
+
+  private static func titleOf(_ node: Int64, _ tree: Tree) -> String? {
+    (try? tree.store.read { (connection) throws(MarfaError) in try connection.entries(of: node).first?.name.title })
+      ?? nil
+  }
+
+  /// A free path for recovered bytes: the file's name, with the time of this start before it.
+  private static func place(_ title: String, in folder: String) throws(Errno) -> String {
+    try Path.makeDirectory(folder, mode: 0o700)
+    let stamp = String(Timestamp.now.iso8601.prefix(19)).split(separator: ":").joined(separator: ".")
+    let name = String(decoding: title.utf8.map { $0 == 0x2f || $0 < 0x20 ? 0x5f : $0 }.prefix(200), as: UTF8.self)
+    var path = "\(folder)/\(stamp) \(name)"
+    var number = 2
+    while try Path.status(path) != nil {
+      path = "\(folder)/\(stamp) (\(number)) \(name)"
+      number += 1
+    }
+    return path
+  }
+}

@@ -1,0 +1,79 @@
+/// Editors do not write files, they dance. This file keeps a file item with its name through the two dances that change
+/// which node has the name: a temporary renamed over it, and the original renamed away before the name is written anew
+/// (SEMANTICS.md, "Safe saves").
+
+/// Names that were renamed away a moment ago, and the node that had them: whoever takes the name next takes the item.
+struct Displaced {
+  /// How long "a moment" is, in nanoseconds: an editor's dance takes milliseconds, a slow disk's a few seconds.
+  static let window: Int64 = 10_000_000_000
+
+  private struct Place: Hashable {
+    var parent: Int64
+    var name: FileName
+  }
+  private var nodes: [Place: (node: Int64, since: Int64)] = [:]
+
+  mutating func remember(_ node: Int64, at parent: Int64, _ name: FileName, until now: Int64) {
+    if nodes.count >= 256 { nodes = nodes.filter { now - $0.value.since < Displaced.window } }
+    nodes[Place(parent: parent, name: name)] = (node, now)
+  }
+
+  mutating func take(_ parent: Int64, _ name: FileName, at now: Int64) -> Int64? {
+    guard !nodes.isEmpty, let found = nodes.removeValue(forKey: Place(parent: parent, name: name)) else { return nil }
+    return now - found.since < Displaced.window ? found.node : nil
+  }
+}
+
+extension Tree.Change {
+  /// True when a rename of `node` over `present` hands the item on: both are files with this one name.
+  func takesOver(_ node: Node, _ present: Node) throws(MarfaError) -> Bool {
+    present.item != nil && present.links == 1 && node.kind == .file && present.kind == .file && node.links == 1
+  }
+
+  /// `node` becomes the file that `other` was: item, edges, tags and attributes are its own now; its bytes are the
+  /// item's next version. `other` is left without an item. The caller writes `node`.
+  func takeOver(_ node: inout Node, itemOf other: inout Node) throws(MarfaError) {
+    guard let item = other.item else { return }
+    if let own = node.item {
+      node.item = nil
+      try connection.updateNode(node)
+      try dropFileItem(own)
+    }
+    other.item = nil
+    try connection.updateNode(other)
+    node.item = item
+    node.local = false
+    try connection.updateNode(node)
+    try connection.run("UPDATE OR IGNORE attributes SET node = ?1 WHERE node = ?2") {
+      $0.int(1, node.number)
+      $0.int(2, other.number)
+    }
+    if case .blob(let hash) = node.content {
+      try setContent(of: item, hash, mimeType: try connection.blob(hash)?.mimeType ?? MIMEType.unknown)
+    }
+    try applyPending(node, to: item)
+  }
+
+  /// When the name `node` is getting was renamed away a moment ago: `node` takes the item of the one that had it, and
+  /// that one, a backup now, becomes an editor's own file or a new item, as its name says.
+  func takeOverDisplaced(_ node: inout Node, at parent: Int64, _ name: FileName) throws(MarfaError) -> Bool {
+    guard let number = tree.displaced.withLock({ $0.take(parent, name, at: now.nanoseconds) }), number != node.number,
+      var backup = try connection.node(number), backup.links == 1, let item = backup.item,
+      let place = try connection.entries(of: number).first
+    else { return false }
+    try takeOver(&node, itemOf: &backup)
+    try outbox.updateItem(item, ["title": .string(name.title)], folding: true)
+    let directory = try directory(place.parent)
+    if place.parent != parent {
+      // The item is attached where the name is, not where the backup went.
+      if let host = directory.item, let edge = try connection.edge(from: item, to: host, type: Edge.attachedTo) {
+        try outbox.deleteEdge(edge.id)
+      }
+      try attach(node, in: try self.directory(parent))
+    }
+    backup.local = directory.local || tree.settings.localNames.matches(place.name)
+    if !backup.local { try promote(&backup) }
+    try connection.updateNode(backup)
+    return true
+  }
+}

@@ -1,0 +1,67 @@
+import Glibc
+
+extension Tree {
+  /// Takes a name away. With a file's last name its item goes to the bin; one that nobody else knows of is taken back
+  /// with everything queued about it. Answers the node as it is then (`links` 0: nothing names it any more).
+  public func unlink(_ parent: Int64, _ name: FileName) throws(MarfaError) -> Node {
+    try change { (change) throws(MarfaError) in
+      let directory = try change.directory(parent)
+      guard var node = try change.connection.child(parent, name) else { throw .file(.notFound) }
+      guard node.kind != .directory else { throw .file(.isDirectory) }
+      try change.removeName(&node, from: directory, name)
+      return node
+    }
+  }
+
+  /// Removes an empty directory: its item goes to the bin, or is taken back.
+  public func removeDirectory(_ parent: Int64, _ name: FileName) throws(MarfaError) -> Node {
+    try change { (change) throws(MarfaError) in
+      let directory = try change.directory(parent)
+      guard let node = try change.connection.child(parent, name) else { throw .file(.notFound) }
+      guard node.kind == .directory else { throw .file(.notDirectory) }
+      try change.removeEmptyDirectory(node, from: directory, name)
+      return node
+    }
+  }
+}
+
+extension Tree.Change {
+  func removeName(_ node: inout Node, from directory: Node, _ name: FileName) throws(MarfaError) {
+    try connection.deleteEntry(directory.number, name)
+    try connection.touch(directory.number, at: now)
+    node.links -= 1
+    node.ctime = now
+    if node.links > 0 {
+      try connection.addLinks(node.number, -1, at: now)
+      try detach(node, from: directory)
+      try retitle(node, from: name)
+      return
+    }
+    if let item = node.item { try dropFileItem(item) }
+    try connection.deleteNode(node.number)
+    if case .blob(let hash) = node.content { try tree.blobs.release(hash, in: connection) }
+  }
+
+  func removeEmptyDirectory(_ node: Node, from directory: Node, _ name: FileName) throws(MarfaError) {
+    guard try connection.isEmptyDirectory(node.number) else { throw .file(.notEmpty) }
+    try connection.deleteEntry(directory.number, name)
+    try connection.touch(directory.number, at: now)
+    if let item = node.item { try outbox.deleteItem(item) }
+    try connection.deleteNode(node.number)
+  }
+
+  /// A file's last name is gone: its edges go, then the item.
+  func dropFileItem(_ item: ItemID) throws(MarfaError) {
+    let blob = try connection.item(item)?.blob
+    for edge in try connection.edges(from: item, type: Edge.attachedTo) { try outbox.deleteEdge(edge.id) }
+    try outbox.deleteItem(item)
+    if let blob { try tree.blobs.release(blob, in: connection) }
+  }
+
+  /// The title is the name of the oldest entry: when the name that gave it is gone, the next one gives it.
+  func retitle(_ node: Node, from old: FileName) throws(MarfaError) {
+    guard let item = node.item, let current = try connection.item(item), current.title == old.title else { return }
+    guard let name = try connection.entries(of: node.number).first?.name, name.title != current.title else { return }
+    try outbox.updateItem(item, ["title": .string(name.title)], folding: true)
+  }
+}

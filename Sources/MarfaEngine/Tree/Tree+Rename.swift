@@ -1,0 +1,199 @@
+import Glibc
+
+extension Tree {
+  /// How a rename treats what is there already (rename(2)).
+  public enum RenameMode: Sendable {
+    case replacing
+    case refusing
+    case exchanging
+  }
+
+  /// Moves or renames. Over an existing file it is a safe save: the file item that was there goes on, with the new
+  /// bytes (SEMANTICS.md, "Safe saves"). Answers the node that lost its last name, when one did.
+  public func rename(
+    _ parent: Int64, _ name: FileName, to newParent: Int64, _ newName: FileName, mode: RenameMode
+  ) throws(MarfaError) -> Node? {
+    try change { (change) throws(MarfaError) in
+      let from = try change.directory(parent)
+      let to = newParent == parent ? from : try change.directory(newParent)
+      guard let node = try change.connection.child(parent, name) else { throw .file(.notFound) }
+      let present = try change.connection.child(newParent, newName)
+      if mode == .exchanging {
+        guard let present else { throw .file(.notFound) }
+        try change.exchange(node, in: from, name, with: present, in: to, newName)
+        return nil
+      }
+      if mode == .refusing && present != nil { throw .file(.exists) }
+      // Two names of one file: nothing is to be done (rename(2)).
+      if present?.number == node.number { return nil }
+      return try change.move(node, from: from, name, to: to, newName, replacing: present)
+    }
+  }
+}
+
+extension Tree.Change {
+  fileprivate func move(
+    _ moved: Node, from: Node, _ name: FileName, to: Node, _ newName: FileName, replacing present: Node?
+  ) throws(MarfaError) -> Node? {
+    var node = moved
+    var gone: Node?
+    if node.kind == .directory {
+      if let present, present.kind != .directory { throw .file(.notDirectory) }
+      try refuseLoop(moving: node, into: to)
+    } else if present?.kind == .directory {
+      throw .file(.isDirectory)
+    }
+    var tookOver = false
+    if var present {
+      if present.kind == .directory {
+        try removeEmptyDirectory(present, from: to, newName)
+      } else if try takesOver(node, present), !to.local {
+        try takeOver(&node, itemOf: &present)
+        tookOver = true
+        try removeName(&present, from: to, newName)
+        if present.links == 0 { gone = present }
+      } else {
+        try removeName(&present, from: to, newName)
+        if present.links == 0 { gone = present }
+      }
+    } else if node.kind == .file, node.links == 1, !to.local {
+      tookOver = try takeOverDisplaced(&node, at: to.number, newName)
+    }
+
+    if from.number == to.number {
+      try connection.renameEntry(from.number, name, to: newName)
+    } else {
+      try connection.deleteEntry(from.number, name)
+      try connection.insertEntry(to.number, newName, node: node.number)
+      try connection.touch(to.number, at: now)
+    }
+    try connection.touch(from.number, at: now)
+    node.ctime = now
+    if tookOver {
+      node.local = false
+    } else {
+      if node.kind == .file, node.item != nil, node.links == 1 {
+        tree.displaced.withLock { $0.remember(node.number, at: from.number, name, until: now.nanoseconds) }
+      }
+      try placeChanged(&node, from: from, name, to: to, newName)
+    }
+    try connection.updateNode(node)
+    return gone
+  }
+
+  fileprivate func exchange(
+    _ first: Node, in from: Node, _ name: FileName, with second: Node, in to: Node, _ newName: FileName
+  ) throws(MarfaError) {
+    if first.kind == .directory { try refuseLoop(moving: first, into: to) }
+    if second.kind == .directory { try refuseLoop(moving: second, into: from) }
+    guard first.number != second.number else { return }
+    var first = first
+    var second = second
+    try connection.deleteEntry(from.number, name)
+    try connection.deleteEntry(to.number, newName)
+    try connection.insertEntry(to.number, newName, node: first.number)
+    try connection.insertEntry(from.number, name, node: second.number)
+    try connection.touch(from.number, at: now)
+    try connection.touch(to.number, at: now)
+    first.ctime = now
+    second.ctime = now
+    try placeChanged(&first, from: from, name, to: to, newName)
+    try placeChanged(&second, from: to, newName, to: from, name)
+    try connection.updateNode(first)
+    try connection.updateNode(second)
+  }
+
+  private func refuseLoop(moving node: Node, into directory: Node) throws(MarfaError) {
+    var ancestor: Int64? = directory.number
+    while let current = ancestor {
+      if current == node.number { throw .file(.invalid) }
+      ancestor = try connection.parent(of: current)
+    }
+  }
+
+  /// A node stands in another place now: what that means for its item. The caller writes the node.
+  private func placeChanged(_ node: inout Node, from: Node, _ name: FileName, to: Node, _ newName: FileName)
+    throws(MarfaError)
+  {
+    guard node.kind != .symlink else { return }
+    if to.local {
+      try localize(&node)
+    } else if let item = node.item {
+      // An item stays one under whatever name: only what never was one is an editor's own file.
+      let title = try connection.item(item)?.title
+      if name != newName, node.links == 1 || title == name.title {
+        try outbox.updateItem(item, ["title": .string(newName.title)], folding: true)
+      }
+      guard from.number != to.number else { return }
+      if node.kind == .file {
+        try attach(node, in: to)
+        try detach(node, from: from)
+      } else {
+        try moveDirectoryItem(item, to: to)
+      }
+    } else {
+      node.local = tree.settings.localNames.matches(newName)
+      if !node.local { try promote(&node) }
+    }
+  }
+
+  private func moveDirectoryItem(_ item: ItemID, to: Node) throws(MarfaError) {
+    let edge = try connection.edges(to: item, type: Edge.parentOf).first
+    switch (edge, to.item) {
+    case (let edge?, let parent?): try outbox.updateEdge(edge.id, source: parent, folding: true)
+    case (let edge?, nil): try outbox.deleteEdge(edge.id)
+    case (nil, let parent?):
+      try outbox.createEdge(
+        Edge(id: .mint(), source: parent, target: item, type: Edge.parentOf, properties: [:], version: 0))
+    case (nil, nil): break
+    }
+  }
+
+  /// Moved under a directory of this device only: it and what is in it stop being items. The bytes stay here.
+  private func localize(_ node: inout Node) throws(MarfaError) {
+    if node.kind == .directory {
+      for child in try children(of: node.number) {
+        var child = child
+        try localize(&child)
+        try connection.updateNode(child)
+      }
+      if let item = node.item { try outbox.deleteItem(item) }
+    } else if let item = node.item {
+      try dropFileItem(item)
+    }
+    node.item = nil
+    node.local = true
+  }
+
+  private func children(of directory: Int64) throws(MarfaError) -> [Node] {
+    try connection.all(
+      """
+      SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
+        n.size, n.fresh, n.links
+      FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 ORDER BY e.number
+      """, { $0.int(1, directory) }, { $0.node(0) })
+  }
+
+  /// Something of this device only stands among items now: it, and what is in it, become items.
+  func promote(_ node: inout Node) throws(MarfaError) {
+    guard node.item == nil else { return }
+    switch node.kind {
+    case .symlink: node.local = true
+    case .file:
+      if case .blob(let hash) = node.content {
+        try createFileItem(for: &node, hash, mimeType: try connection.blob(hash)?.mimeType ?? MIMEType.unknown)
+      }
+    case .directory:
+      guard let (parent, name) = try connection.entries(of: node.number).first else { return }
+      node.item = try createDirectoryItem(titled: name, in: try directory(parent))
+      try connection.updateNode(node)
+      for child in try children(of: node.number) {
+        guard child.kind != .symlink, let name = try connection.entries(of: child.number).first?.name else { continue }
+        var child = child
+        child.local = tree.settings.localNames.matches(name)
+        if !child.local { try promote(&child) }
+        try connection.updateNode(child)
+      }
+    }
+  }
+}

@@ -1,0 +1,164 @@
+import Glibc
+
+extension Tree {
+  /// A new staged file for a node's next content.
+  public func stage(for node: Int64) throws(MarfaError) -> StagedFile { try blobs.stage(for: node) }
+
+  /// Opens held bytes for reading.
+  public func open(_ hash: BlobHash) throws(MarfaError) -> Descriptor { try blobs.open(hash) }
+
+  /// Opens what a node's staged content is.
+  public func open(_ staged: StagedID, of node: Int64) throws(MarfaError) -> StagedFile {
+    try blobs.reopen(node, staged)
+  }
+
+  /// Throws staged bytes away.
+  public func discard(_ staged: StagedFile) { blobs.discard(staged) }
+
+  /// Everything committed so far survives power loss when it returns.
+  public func synchronize() throws(MarfaError) { try store.synchronize() }
+
+  /// Held bytes and their place survive power loss when it returns.
+  public func synchronize(_ hash: BlobHash) throws(MarfaError) {
+    let file = try blobs.open(hash)
+    do throws(Errno) {
+      try file.synchronize()
+      try blobs.files.synchronizeHeld(hash)
+    } catch {
+      throw .io(error, blobs.files.held(hash))
+    }
+    try store.synchronize()
+  }
+
+  /// Makes staged bytes a node's content as they are, without hashing them: they survive this process from now on, and
+  /// with `durably` power loss. What is written to them later is written in place.
+  public func adopt(_ staged: StagedFile, mtime: Timestamp, durably: Bool) throws(MarfaError) -> Node? {
+    if durably {
+      do throws(Errno) {
+        try staged.descriptor.synchronize()
+        try Path.synchronizeDirectory(blobs.files.root + "/staged")
+      } catch {
+        throw .io(error, staged.path)
+      }
+    }
+    let size = staged.size
+    let node = try change { (change) throws(MarfaError) -> Node? in
+      guard var node = try change.connection.node(staged.node) else { return nil }
+      let before = node.content
+      node.content = .staged(staged.id)
+      node.size = size
+      node.fresh = false
+      node.mtime = mtime
+      node.ctime = max(node.ctime, mtime)
+      try change.connection.updateNode(node)
+      // An item goes on naming the bytes it had until the new ones are sealed.
+      if case .blob(let hash) = before, node.item == nil { try blobs.release(hash, in: change.connection) }
+      return node
+    }
+    if durably { try store.synchronize() }
+    return node
+  }
+
+  /// Seals staged bytes: hashes them, moves them to where they are never written again, makes them the node's content
+  /// and queues what that means, in one transaction. Equal bytes are kept once. A node whose last name is gone gets
+  /// nothing; `nil` is answered then. No writer may be at work on `staged`.
+  public func seal(_ staged: StagedFile, mtime: Timestamp) throws(MarfaError) -> Node? {
+    guard staged.size > 0 else { return try sealEmpty(staged.node, staged, mtime: mtime) }
+    let (hash, size) = try staged.finish()
+    let name = try store.read { (connection) throws(MarfaError) in try connection.entries(of: staged.node).first?.name }
+    let mimeType = MIMEType.of(name?.bytes ?? [], path: staged.path)
+    return try change { (change) throws(MarfaError) -> Node? in
+      guard var node = try change.connection.node(staged.node) else {
+        store.afterCommit { [blobs] in blobs.discard(staged) }
+        return nil
+      }
+      let before = node.content
+      try blobs.hold(staged, hash, size: size, mimeType: mimeType, in: change.connection, at: change.now)
+      node.content = .blob(hash)
+      node.size = size
+      node.fresh = false
+      node.mtime = mtime
+      node.ctime = max(node.ctime, mtime)
+      try change.connection.updateNode(node)
+      if !node.local { try change.contentChanged(&node, hash, mimeType: mimeType) }
+      if case .blob(let old) = before, old != hash {
+        try change.outbox.releaseUpload(old)
+        try blobs.release(old, in: change.connection)
+      }
+      // The staged name goes only once the row that no longer needs it is as durable as the one that did.
+      store.afterCommit { [blobs] in blobs.discard(staged) }
+      return node
+    }
+  }
+
+  /// A file was closed with nothing in it. The server holds no empty blob: it is empty here, and only here.
+  public func sealEmpty(_ number: Int64, _ staged: StagedFile?, mtime: Timestamp) throws(MarfaError) -> Node? {
+    try change { (change) throws(MarfaError) -> Node? in
+      if let staged { store.afterCommit { [blobs] in blobs.discard(staged) } }
+      guard var node = try change.connection.node(number) else { return nil }
+      let before = node.content
+      node.content = .empty
+      node.size = 0
+      node.fresh = false
+      node.mtime = mtime
+      node.ctime = max(node.ctime, mtime)
+      if let item = node.item, try change.outbox.isUnsent(item) {
+        try change.keepPending(of: item, on: node)
+        node.item = nil
+        try change.connection.updateNode(node)
+        try change.dropFileItem(item)
+      } else {
+        try change.connection.updateNode(node)
+      }
+      if case .blob(let old) = before {
+        try change.outbox.releaseUpload(old)
+        try blobs.release(old, in: change.connection)
+      }
+      return node
+    }
+  }
+}
+
+extension Tree.Change {
+  /// A file has other bytes now: its item names them, or it gets an item. Writes the node.
+  func contentChanged(_ node: inout Node, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
+    if let item = node.item {
+      try setContent(of: item, hash, mimeType: mimeType)
+      return
+    }
+    let places = try connection.entries(of: node.number)
+    if places.count == 1, let place = places.first {
+      if try takeOverDisplaced(&node, at: place.parent, place.name) { return }
+    }
+    try createFileItem(for: &node, hash, mimeType: mimeType)
+    try connection.updateNode(node)
+  }
+
+  /// An item names other bytes: the upload, and the update on the version held. Equal bytes are no change.
+  func setContent(of item: ItemID, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
+    guard let current = try connection.item(item), current.blob != hash else { return }
+    try outbox.updateItem(
+      item, ["blob_ref": .string(hash.description), "mime_type": .string(mimeType)],
+      type: try outbox.isUnsent(item) ? FileTypes.type(forMIME: mimeType) : nil, folding: true)
+    if let old = current.blob {
+      try outbox.releaseUpload(old)
+      try tree.blobs.release(old, in: connection)
+    }
+  }
+
+  /// The file item of a node that has none: the upload, the item, an edge for each directory it has a name in.
+  func createFileItem(for node: inout Node, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
+    let places = try connection.entries(of: node.number)
+    guard let title = places.first?.name.title else { return }
+    let item = Item(
+      id: .mint(), type: FileTypes.type(forMIME: mimeType),
+      properties: [
+        "blob_ref": .string(hash.description), "mime_type": .string(mimeType), "title": .string(title),
+      ], state: .active, tier: .library, version: 0, tags: [], pinned: false)
+    _ = try outbox.createItem(item)
+    node.item = item.id
+    node.local = false
+    for place in places { try attach(node, in: try directory(place.parent)) }
+    try applyPending(node, to: item.id)
+  }
+}

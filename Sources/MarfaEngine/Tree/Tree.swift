@@ -1,0 +1,132 @@
+import Glibc
+
+/// The items as directories and files: what each operation of a filesystem reads, and what it changes and queues
+/// (SEMANTICS.md, "What each operation queues"). Each call is one transaction; any thread may call.
+public final class Tree: Sendable {
+  /// How the tree behaves; the store keeps none of it.
+  public struct Settings: Sendable {
+    /// The type of item a new directory is.
+    public var directoryType = "core.note"
+    /// Names of files that stay on this device.
+    public var localNames = LocalNames.standard
+    /// How long a new write waits before it may go out, so that an editor's next step changes it instead of adding to
+    /// it. Nanoseconds.
+    public var settling: Int64 = 2_000_000_000
+    /// The usual ones.
+    public init() {}
+  }
+
+  let store: Store
+  let blobs: BlobStore
+  let settings: Settings
+  let observer = Lock<(@Sendable ([TreeChange]) -> Void)?>(.leaf, nil)
+  let displaced = Lock<Displaced>(.leaf, Displaced())
+
+  init(store: Store, blobs: BlobStore, settings: Settings) {
+    self.store = store
+    self.blobs = blobs
+    self.settings = settings
+  }
+
+  // MARK: - Reading
+
+  /// The node of this number, `nil` when there is none (any more).
+  public func node(_ number: Int64) throws(MarfaError) -> Node? {
+    try store.read { (connection) throws(MarfaError) in try connection.node(number) }
+  }
+
+  /// What a directory holds under a name; the bytes are the kernel's own and are not kept.
+  public func lookup(_ parent: Int64, _ name: UnsafeRawBufferPointer) throws(MarfaError) -> Node? {
+    try store.read { (connection) throws(MarfaError) in try connection.child(parent, lent: name) }
+  }
+
+  /// Hands a directory's entries to `body`, in the order of their cookies, behind `cookie` (0: from the beginning),
+  /// until it answers false. Entries that come or go meanwhile move no other.
+  public func list(_ parent: Int64, after cookie: Int64, _ body: (Entry) -> Bool) throws(MarfaError) {
+    try store.read { (connection) throws(MarfaError) in
+      try connection.each(
+        """
+        SELECT e.number, e.name, n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime,
+          n.hash, n.staged, n.size, n.fresh, n.links
+        FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.number > ?2 ORDER BY e.number
+        """,
+        {
+          $0.int(1, parent)
+          $0.int(2, cookie)
+        }
+      ) { row in
+        body(Entry(cookie: row.int(0), name: FileName(stored: row.blob(1)), node: row.node(2)))
+      }
+    }
+  }
+
+  /// The directory a directory is in; the root is in itself.
+  public func parent(of directory: Int64) throws(MarfaError) -> Int64 {
+    try store.read { (connection) throws(MarfaError) in try connection.parent(of: directory) } ?? Node.root
+  }
+
+  /// Where a symbolic link leads.
+  public func linkTarget(_ number: Int64) throws(MarfaError) -> [UInt8]? {
+    try store.read { (connection) throws(MarfaError) in
+      try connection.first(
+        "SELECT target FROM nodes WHERE number = ?1 AND kind = 3", { $0.int(1, number) }, { $0.blob(0) })
+    }
+  }
+
+  /// The names a node has, oldest first: `folder/name` from the root, for a person to read.
+  public func paths(of number: Int64) throws(MarfaError) -> [String] {
+    try store.snapshot { (connection) throws(MarfaError) in
+      var paths: [String] = []
+      for (parent, name) in try connection.entries(of: number) {
+        var parts = [name.title]
+        var directory = parent
+        while directory != Node.root, let entry = try connection.entries(of: directory).first {
+          parts.append(entry.name.title)
+          directory = entry.parent
+        }
+        paths.append(parts.reversed().joined(separator: "/"))
+      }
+      return paths
+    }
+  }
+
+  // MARK: - Changing
+
+  /// What a transaction that changes the tree works with.
+  struct Change {
+    let connection: Connection
+    let outbox: Outbox
+    let now: Timestamp
+    let tree: Tree
+  }
+
+  func change<T>(_ body: (Change) throws(MarfaError) -> T) throws(MarfaError) -> T {
+    let now = Timestamp.now
+    return try store.write { (connection) throws(MarfaError) in
+      let outbox = Outbox(connection, now: now, settling: settings.settling)
+      return try body(Change(connection: connection, outbox: outbox, now: now, tree: self))
+    }
+  }
+}
+
+extension Tree.Change {
+  /// The directory of this number. `ENOENT` when it is gone, `ENOTDIR` when it is none.
+  func directory(_ number: Int64) throws(MarfaError) -> Node {
+    guard let node = try connection.node(number) else { throw .file(.notFound) }
+    guard node.kind == .directory else { throw .file(.notDirectory) }
+    return node
+  }
+
+  /// A new node of this directory under a name nothing has yet.
+  func newNode(_ kind: Node.Kind, in parent: Node, _ name: FileName, mode: mode_t, owner: Owner) throws(MarfaError)
+    -> Node
+  {
+    guard try connection.child(parent.number, name) == nil else { throw .file(.exists) }
+    return Node(
+      number: 0, kind: kind, item: nil, local: parent.local || tree.settings.localNames.matches(name), fresh: false,
+      mode: mode & 0o7777, uid: owner.uid,
+      // A directory with the set-group bit hands its group on (inode(7)).
+      gid: parent.mode & S_ISGID != 0 ? parent.gid : owner.gid, atime: now, mtime: now, ctime: now, links: 1,
+      content: .empty, size: 0)
+  }
+}

@@ -1,0 +1,131 @@
+import Glibc
+
+/// A working copy: a local store that answers without a network and queues every write until a server answers it.
+/// This is the engine's face (ARCHITECTURE.md, "The engine"). Any thread may call anything.
+public final class WorkingCopy: Sendable {
+  /// How a store is opened.
+  public struct Options: Sendable {
+    /// Only look, even when nobody else has the store open.
+    public var reader = false
+    /// How the tree behaves.
+    public var tree = Tree.Settings()
+    /// The usual ones.
+    public init() {}
+  }
+
+  /// The items as directories and files.
+  public let tree: Tree
+  let store: Store
+  let blobStore: BlobStore
+  private let sealing = WorkQueue(name: "marfa-recovery", threads: 1)
+
+  /// Opens the store at `path`, making it when it is not there. When another process has it open, this one becomes a
+  /// reader (``isReader``). Mends what a crash left; see ``recoveredFiles()``.
+  public init(path: String, options: Options = Options()) throws(MarfaError) {
+    store = try Store(path: path, mode: options.reader ? .reader : .writerIfFree)
+    blobStore = try BlobStore(store: store)
+    tree = Tree(store: store, blobs: blobStore, settings: options.tree)
+    guard store.isWriter else { return }
+    try store.write { (connection) throws(MarfaError) in
+      if try connection.setting("store_id") == nil { try connection.setSetting("store_id", "\(ItemID.mint())") }
+    }
+    for (node, id) in try Recovery.run(tree) {
+      // Mount first: the bytes are readable as they are, and hashing many may take a while.
+      sealing.post { [tree] in
+        do throws(MarfaError) {
+          guard let mtime = try tree.node(node)?.mtime else { return }
+          _ = try tree.sealIfStill(id, node: node, mtime: mtime)
+        } catch {
+          Log.error("a file closed before the last process ended could not be sealed yet: \(error)")
+        }
+      }
+    }
+  }
+
+  /// Where the store is.
+  public var path: String { store.path }
+  /// True when this handle only reads.
+  public var isReader: Bool { !store.isWriter }
+  /// The folder with the bytes, `NAME.db.blobs`.
+  public var blobsFolder: String { blobStore.files.root }
+
+  /// The items, and files attached to them.
+  public var items: Items { Items(copy: self) }
+  /// The edges between items.
+  public var edges: Edges { Edges(copy: self) }
+  /// Bytes on this device.
+  public var blobs: Blobs { Blobs(copy: self) }
+  /// The writes that wait.
+  public var queue: Queue { Queue(copy: self) }
+
+  /// Ends the handle: finishes what is being sealed and folds the log into the database. Call nothing afterwards.
+  public func close() {
+    sealing.close()
+    store.close()
+  }
+
+  /// SQLite's count of other processes' changes (contract, "Local rules": how a reader learns of the writer's saves).
+  public func dataVersion() throws(MarfaError) -> Int64 { try store.dataVersion() }
+
+  /// Where bytes are that were being written when a process ended: paths under ``blobsFolder``, for the person to look
+  /// through and remove.
+  public func recoveredFiles() -> [String] {
+    let folder = blobsFolder + "/recovered"
+    return ((try? Path.names(in: folder)) ?? []).sorted().map { "\(folder)/\($0)" }
+  }
+
+  /// Where everything stands, read with no request.
+  public func status() throws(MarfaError) -> Status {
+    try store.snapshot { (connection) throws(MarfaError) in
+      Status(
+        path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader, server: nil,
+        items: Int(
+          try connection.first("SELECT count(*) FROM items WHERE state <> 'trashed'", { _ in }, { $0.int(0) }) ?? 0),
+        files: Int(
+          try connection.first("SELECT count(*) FROM nodes WHERE kind = 2 AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
+        localFiles: Int(
+          try connection.first(
+            "SELECT count(*) FROM nodes WHERE kind = 2 AND item IS NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
+        queue: try connection.queueCounts(), cache: try blobStore.cache(in: connection), keep: try connection.keep(),
+        recovered: recoveredFiles())
+    }
+  }
+
+  /// Where a working copy stands.
+  public struct Status: Sendable, Equatable {
+    /// The store.
+    public var path: String
+    /// Minted when the store was made.
+    public var storeID: String
+    public var isReader: Bool
+    /// The origin of the server; `nil` for a copy without one.
+    public var server: String?
+    /// Items not in the bin.
+    public var items: Int
+    /// Files in the tree.
+    public var files: Int
+    /// Those of them that are on this device only: empty, or an editor's own.
+    public var localFiles: Int
+    public var queue: QueueCounts
+    public var cache: FileCache
+    public var keep: KeepSetting
+    /// See ``WorkingCopy/recoveredFiles()``.
+    public var recovered: [String]
+  }
+
+  /// Runs a change of rows that did not come through the tree.
+  func change<T>(_ body: (Tree.Change) throws(MarfaError) -> T) throws(MarfaError) -> T {
+    let now = Timestamp.now
+    return try store.write { (connection) throws(MarfaError) in
+      try body(Tree.Change(connection: connection, outbox: Outbox(connection, now: now), now: now, tree: tree))
+    }
+  }
+}
+
+extension Tree {
+  /// Seals what a former process closed, unless a program has written the file anew since.
+  func sealIfStill(_ id: StagedID, node: Int64, mtime: Timestamp) throws(MarfaError) -> Node? {
+    guard try self.node(node)?.content == .staged(id) else { return nil }
+    return try seal(try open(id, of: node), mtime: mtime)
+  }
+}
