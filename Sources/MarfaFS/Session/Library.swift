@@ -4,12 +4,19 @@ import MarfaEngine
 
 /// libfuse's sessions: made with our options, and unmade.
 enum Library {
-  /// What libfuse said last, for the error that is thrown next.
-  private static let said = Lock<String>(.leaf, "")
+  /// What libfuse says.
+  private struct Said {
+    /// The last whole line, for the error that is thrown next.
+    var last = ""
+    /// A line whose end is still to come.
+    var begun = ""
+  }
+
+  private static let said = Lock<Said>(.leaf, Said())
 
   /// libfuse's last words, or what there is to say without.
   static var lastWords: String {
-    let words = said.withLock { $0 }
+    let words = said.withLock { $0.last }
     return words.isEmpty ? "libfuse does not say why" : words
   }
 
@@ -67,20 +74,32 @@ enum Library {
 
   /// Has libfuse say to our log what it would say on standard error.
   private static func captureLog() {
-    said.withLock { $0 = "" }
+    said.withLock { $0 = Said() }
     fuse_set_log_func { level, format, arguments in
       guard let format, let arguments else { return }
       var buffer = [CChar](repeating: 0, count: 1024)
       guard vsnprintf(&buffer, buffer.count, format, arguments) > 0 else { return }
-      var line = String(decoding: buffer.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-      while line.hasSuffix("\n") { line.removeLast() }
-      if line.hasPrefix("fuse: ") { line.removeFirst("fuse: ".count) }
-      Library.said.withLock { $0 = line }
+      let text = String(decoding: buffer.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+      guard let line = Library.add(text) else { return }
       if level.rawValue <= FUSE_LOG_ERR.rawValue {
         Log.warning("libfuse: \(line)")
       } else {
         Log.debug("libfuse: \(line)")
       }
+    }
+  }
+
+  /// Adds what was said to the line that was begun, and returns it when that ends it.
+  private static func add(_ text: String) -> String? {
+    said.withLock { said in
+      said.begun += text
+      guard said.begun.hasSuffix("\n") || said.begun.utf8.count > 1024 else { return nil }
+      var line = Substring(said.begun)
+      while line.hasSuffix("\n") { line.removeLast() }
+      if line.hasPrefix("fuse: ") { line.removeFirst("fuse: ".count) }
+      said.begun = ""
+      said.last = String(line)
+      return said.last
     }
   }
 }

@@ -122,6 +122,9 @@ public final class MountSession: Sendable {
   /// As `wait`, for so many seconds at most; `nil` when it has not ended then.
   public func wait(seconds: Double) -> Ending? { state.wait(until: .after(seconds: seconds)) { $0.ending } }
 
+  /// How many threads carry requests now.
+  var threadCount: Int { workers.count }
+
   // MARK: The end
 
   private func supervise() {
