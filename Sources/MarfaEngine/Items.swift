@@ -235,7 +235,7 @@ extension Items {
     return (upload.flatMap { $0.isNew ? $0.id : nil }, create)
   }
 
-  private func embedText(of file: ItemID, in host: ItemID, _ connection: Connection) throws(MarfaError) -> String? {
+  func embedText(of file: ItemID, in host: ItemID, _ connection: Connection) throws(MarfaError) -> String? {
     guard let title = try connection.item(file)?.title, !title.isEmpty,
       !title.unicodeScalars.contains(where: { "[]|#\n\r".unicodeScalars.contains($0) })
     else { return nil }

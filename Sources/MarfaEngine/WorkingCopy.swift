@@ -33,8 +33,7 @@ public final class WorkingCopy: Sendable {
       // Mount first: the bytes are readable as they are, and hashing many may take a while.
       sealing.post { [tree] in
         do throws(MarfaError) {
-          guard let mtime = try tree.node(node)?.mtime else { return }
-          _ = try tree.sealIfStill(id, node: node, mtime: mtime)
+          _ = try tree.sealLeftOver(id, of: node)
         } catch {
           Log.error("a file closed before the last process ended could not be sealed yet: \(error)")
         }
@@ -63,6 +62,9 @@ public final class WorkingCopy: Sendable {
     sealing.close()
     store.close()
   }
+
+  /// How many transactions this handle has committed: what was read before one may be stale after it.
+  public var commits: Int { store.commits }
 
   /// SQLite's count of other processes' changes (contract, "Local rules": how a reader learns of the writer's saves).
   public func dataVersion() throws(MarfaError) -> Int64 { try store.dataVersion() }
@@ -119,13 +121,5 @@ public final class WorkingCopy: Sendable {
     return try store.write { (connection) throws(MarfaError) in
       try body(Tree.Change(connection: connection, outbox: Outbox(connection, now: now), now: now, tree: tree))
     }
-  }
-}
-
-extension Tree {
-  /// Seals what a former process closed, unless a program has written the file anew since.
-  func sealIfStill(_ id: StagedID, node: Int64, mtime: Timestamp) throws(MarfaError) -> Node? {
-    guard try self.node(node)?.content == .staged(id) else { return nil }
-    return try seal(try open(id, of: node), mtime: mtime)
   }
 }

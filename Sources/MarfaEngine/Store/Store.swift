@@ -12,6 +12,9 @@ final class Store: Sendable {
   private let writer: Lock<Connection?>
   private let readers: Lock<[Connection]>
   private let wal: Lock<Descriptor?>
+  private let commitCount = Lock<Int>(.leaf, 0)
+  /// How many transactions this handle has committed.
+  var commits: Int { commitCount.withLock { $0 } }
   /// What to do once the transaction under way is committed. Filled and emptied under the writer's lock.
   private let committed = Lock<[@Sendable () -> Void]>(.leaf, [])
 
@@ -94,6 +97,7 @@ final class Store: Sendable {
         defer { jobs.removeAll() }
         return jobs
       }
+      commitCount.withLock { $0 += 1 }
       for job in jobs { job() }
       return result
     }

@@ -146,6 +146,12 @@ public struct VolumeRoom: Sendable, Equatable {
   /// What this process can still write.
   public var available: Int64
 
+  /// Wraps both.
+  public init(total: Int64, available: Int64) {
+    self.total = total
+    self.available = available
+  }
+
   /// Asks the kernel about the volume `path` is on (statvfs(3)).
   public static func of(_ path: String) throws(Errno) -> VolumeRoom {
     var status = statvfs()

@@ -8,6 +8,8 @@ public enum LockRank: UInt8, Sendable {
   case file = 1
   /// The table of open files.
   case files
+  /// Sealing what a former process left.
+  case recovery
   /// The store's writing connection.
   case store
   /// The pool of reading connections.

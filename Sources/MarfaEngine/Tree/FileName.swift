@@ -24,7 +24,7 @@ public struct FileName: Hashable, Sendable {
   public var title: String { FileName.text(of: bytes) }
 
   /// UTF-8 as it is, every other byte as `\xNN` (as Coven's `path_text`).
-  static func text(of bytes: [UInt8]) -> String {
+  public static func text(of bytes: [UInt8]) -> String {
     if let text = String(validUTF8: bytes) { return text }
     var out = ""
     var index = 0

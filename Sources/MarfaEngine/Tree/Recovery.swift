@@ -69,3 +69,14 @@ enum Recovery {
     return path
   }
 }
+
+extension Tree {
+  /// Seals content that a former process closed and did not seal, unless that has been done. Answers the node as it is.
+  public func sealLeftOver(_ id: StagedID, of number: Int64) throws(MarfaError) -> Node? {
+    // One at a time: the start's own thread and the first to open such a file may both come.
+    try leftOvers.withLock { (_) throws(MarfaError) in
+      guard let node = try node(number), node.content == .staged(id) else { return try node(number) }
+      return try seal(try blobs.reopen(number, id), mtime: node.mtime)
+    }
+  }
+}

@@ -76,6 +76,11 @@ extension Tree {
     }
   }
 
+  /// The same from the text of `user.xdg.tags`.
+  public func setTags(_ number: Int64, commaSeparated value: [UInt8]) throws(MarfaError) {
+    try setTags(number, PendingAttribute.tags(in: value))
+  }
+
   /// Sets or clears a text property of the item a node shows.
   public func setProperty(_ number: Int64, _ key: String, _ value: String) throws(MarfaError) {
     try change { (change) throws(MarfaError) in

@@ -7,9 +7,25 @@ extension Tree {
   /// Opens held bytes for reading.
   public func open(_ hash: BlobHash) throws(MarfaError) -> Descriptor { try blobs.open(hash) }
 
-  /// Opens what a node's staged content is.
-  public func open(_ staged: StagedID, of node: Int64) throws(MarfaError) -> StagedFile {
-    try blobs.reopen(node, staged)
+  /// Opens a node's staged content for reading: how a reader sees what the writer has not sealed yet. `nil` when it has
+  /// been sealed meanwhile.
+  public func openForReading(_ staged: StagedID, of node: Int64) throws(MarfaError) -> Descriptor? {
+    let path = blobs.files.staged(node, staged)
+    do throws(Errno) { return try Descriptor.open(path, O_RDONLY) } catch {
+      if error == .notFound { return nil }
+      throw .io(error, path)
+    }
+  }
+
+  /// Takes back a file whose bytes could not be written whole and that no writer has closed before: its names go.
+  /// Answers where they were.
+  public func abandon(_ number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
+    try change { (change) throws(MarfaError) in
+      guard var node = try change.connection.node(number), node.fresh else { return [] }
+      let places = try change.connection.entries(of: number)
+      for place in places { try change.removeName(&node, from: try change.directory(place.parent), place.name) }
+      return places
+    }
   }
 
   /// Throws staged bytes away.

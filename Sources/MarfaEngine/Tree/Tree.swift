@@ -20,6 +20,7 @@ public final class Tree: Sendable {
   let blobs: BlobStore
   let settings: Settings
   let observer = Lock<(@Sendable ([TreeChange]) -> Void)?>(.leaf, nil)
+  let leftOvers = Lock<Void>(.recovery, ())
   let displaced = Lock<Displaced>(.leaf, Displaced())
 
   init(store: Store, blobs: BlobStore, settings: Settings) {

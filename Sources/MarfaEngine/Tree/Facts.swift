@@ -1,0 +1,122 @@
+/// What the store says of one node, read in one moment: what its extended attributes are made of.
+public struct FileFacts: Sendable {
+  public var node: Node
+  /// The file item; `nil` for a file on this device only.
+  public var item: Item?
+  /// Its `attached-to` edges, oldest first.
+  public var edges: [Edge] = []
+  /// The bytes the node shows, when they are sealed.
+  public var blob: BlobHash?
+  /// True when they are here whole.
+  public var isHeld = true
+  /// Why not, and the last error in words.
+  public var notHeld: (reason: NotHeldReason, detail: String?)?
+  /// True when the server has answered that it holds them.
+  public var isStored = false
+  /// The write that sends them.
+  public var upload: QueuedWrite?
+  /// Its place in the queue, from 1.
+  public var uploadPosition: Int?
+  /// The first write about the item that waits, and its place.
+  public var waiting: (write: QueuedWrite, position: Int)?
+  /// True when it hangs on an item the budget's `keep` setting protects.
+  public var isKeptAsAttachment = false
+  /// True when it, or what it hangs on, is pinned.
+  public var isPinned = false
+  /// The text that embeds it in the item it hangs on.
+  public var embed: String?
+}
+
+/// What the store says of a directory and what is in it.
+public struct DirectoryFacts: Sendable {
+  public var node: Node
+  public var item: Item?
+  /// Files in it, and the bytes they state.
+  public var attachments = Tally()
+  /// Those whose bytes are here.
+  public var held = Tally()
+  /// Those whose bytes are not.
+  public var notHeld = Tally()
+  /// Writes waiting for it and the files in it, and the bytes their uploads send.
+  public var queued = Tally()
+
+  /// A count and the bytes of what is counted.
+  public struct Tally: Sendable, Equatable {
+    public var count: Int64 = 0
+    public var bytes: Int64 = 0
+  }
+}
+
+extension WorkingCopy {
+  /// What the store says of a file or symbolic link. Never waits, fetches or hashes.
+  public func facts(ofFile number: Int64) throws(MarfaError) -> FileFacts? {
+    try store.snapshot { (connection) throws(MarfaError) in
+      guard let node = try connection.node(number) else { return nil }
+      var facts = FileFacts(node: node)
+      if case .blob(let hash) = node.content {
+        facts.blob = hash
+        let row = try connection.blob(hash)
+        facts.isHeld = row?.held ?? false
+        facts.isStored = row?.stored ?? false
+        if !facts.isHeld { facts.notHeld = (row?.reason ?? .notFetched, row?.detail) }
+        facts.upload = try connection.upload(of: hash)
+        if let upload = facts.upload { facts.uploadPosition = try connection.queuePosition(upload.id) }
+      }
+      guard let id = node.item, let item = try connection.item(id) else { return facts }
+      facts.item = item
+      facts.edges = try connection.edges(from: id, type: Edge.attachedTo)
+      if let write = try connection.queue(about: id).first {
+        facts.waiting = (write, try connection.queuePosition(write.id))
+      }
+      let keep = try connection.keep()
+      facts.isPinned = item.pinned
+      for edge in facts.edges {
+        guard let host = try connection.item(edge.target), host.state != .trashed else { continue }
+        if host.pinned { facts.isPinned = true }
+        if keep == .attached || (keep == .pinned && host.pinned) { facts.isKeptAsAttachment = true }
+      }
+      if let host = facts.edges.first?.target { facts.embed = try items.embedText(of: id, in: host, connection) }
+      return facts
+    }
+  }
+
+  /// What the store says of a directory.
+  public func facts(ofDirectory number: Int64) throws(MarfaError) -> DirectoryFacts? {
+    try store.snapshot { (connection) throws(MarfaError) in
+      guard let node = try connection.node(number) else { return nil }
+      var facts = DirectoryFacts(node: node)
+      if let id = node.item { facts.item = try connection.item(id) }
+      let files = try connection.all(
+        """
+        SELECT coalesce(n.size, 0), n.hash IS NULL OR coalesce(b.held, 0) FROM entries e JOIN nodes n ON n.number = e.node
+          LEFT JOIN blobs b ON b.hash = n.hash WHERE e.parent = ?1 AND n.kind = 2
+        """, { $0.int(1, number) }, { ($0.int(0), $0.bool(1)) })
+      for (size, held) in files {
+        facts.attachments.add(size)
+        if held { facts.held.add(size) } else { facts.notHeld.add(size) }
+      }
+      facts.queued.count =
+        try connection.first(
+          """
+          SELECT count(*) FROM writes WHERE item IN (
+            SELECT n.item FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND n.item IS NOT NULL
+              AND n.kind = 2
+            UNION SELECT item FROM nodes WHERE number = ?1 AND item IS NOT NULL)
+          """, { $0.int(1, number) }, { $0.int(0) }) ?? 0
+      let uploads = try connection.all(
+        """
+        SELECT DISTINCT w.number, b.size FROM entries e JOIN nodes n ON n.number = e.node JOIN writes w ON w.blob = n.hash
+          JOIN blobs b ON b.hash = w.blob WHERE e.parent = ?1 AND n.hash IS NOT NULL
+        """, { $0.int(1, number) }, { $0.int(1) })
+      for size in uploads { facts.queued.add(size) }
+      return facts
+    }
+  }
+}
+
+extension DirectoryFacts.Tally {
+  fileprivate mutating func add(_ size: Int64) {
+    count += 1
+    bytes += size
+  }
+}

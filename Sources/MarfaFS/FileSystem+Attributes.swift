@@ -1,0 +1,79 @@
+import Glibc
+import MarfaEngine
+
+extension FileSystem {
+  func getattr(node: UInt64, handle: UInt64?, reply: consuming AttributeReply) {
+    do throws(MarfaError) {
+      let stored = try tree.node(number(node))
+      let known = stored?.kind == .directory ? stored : files.find(number(node)).map { $0.overlay(stored) } ?? stored
+      guard let known else { return reply.fail(.stale) }
+      reply.attributes(status(of: known), timeout: timeout)
+    } catch {
+      reply.fail(error.errno)
+    }
+  }
+
+  func setattr(
+    node: UInt64, changes: AttributeChanges, handle: UInt64?, caller: Caller, reply: consuming AttributeReply
+  ) {
+    let number = number(node)
+    do throws(MarfaError) {
+      let result: Node?
+      if let handle {
+        result = try change(Handle.of(handle).file, changes)
+      } else if changes.size != nil {
+        // truncate(2): opened and closed again around it, so that it is committed when it returns.
+        let file = files.retain(number)
+        defer { files.release(file) }
+        try file.load()
+        file.addWriter()
+        defer { forgetNames(file.removeWriter()) }
+        result = try change(file, changes)
+        try file.flush()
+      } else if let file = files.find(number) {
+        result = try change(file, changes)
+      } else {
+        result = try tree.setAttributes(number, try nodeChanges(changes, of: number))
+      }
+      guard let result else { return reply.fail(.stale) }
+      reply.attributes(status(of: result), timeout: timeout)
+    } catch {
+      reply.fail(error.errno)
+    }
+  }
+
+  private func change(_ file: OpenFile, _ changes: AttributeChanges) throws(MarfaError) -> Node? {
+    if let size = changes.size { try file.truncate(to: size) }
+    let nodeChanges = try nodeChanges(changes, of: file.number)
+    guard nodeChanges != NodeChanges() else { return file.overlay(try tree.node(file.number)) }
+    return file.attributesChanged(nodeChanges, stored: try tree.setAttributes(file.number, nodeChanges))
+  }
+
+  private func nodeChanges(_ changes: AttributeChanges, of number: Int64) throws(MarfaError) -> NodeChanges {
+    var result = NodeChanges()
+    result.mode = changes.mode
+    result.uid = changes.uid
+    result.gid = changes.gid
+    result.atime = changes.atime.map { $0.moment }
+    result.mtime = changes.mtime.map { $0.moment }
+    if changes.killSuidGid, changes.mode == nil, let node = try tree.node(number), node.kind == .file,
+      OpenFile.withoutPrivileges(node.mode) != node.mode
+    {
+      result.mode = OpenFile.withoutPrivileges(node.mode)
+    }
+    return result
+  }
+
+  func statfs(node: UInt64, reply: consuming StatfsReply) {
+    do throws(Errno) { reply.room(try room.status()) } catch { reply.fail(error) }
+  }
+}
+
+extension TimeChange {
+  fileprivate var moment: Timestamp {
+    switch self {
+    case .now: .now
+    case .exact(let moment): moment
+    }
+  }
+}

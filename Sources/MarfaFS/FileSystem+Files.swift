@@ -1,0 +1,167 @@
+import CFuse3
+import CLinux
+import Glibc
+import MarfaEngine
+
+/// One open of a file.
+final class Handle: Sendable {
+  let file: OpenFile
+  let mayWrite: Bool
+
+  init(_ file: OpenFile, mayWrite: Bool) {
+    self.file = file
+    self.mayWrite = mayWrite
+  }
+
+  /// The number the kernel gives back with each request; it holds a reference until ``close(_:)``.
+  var opened: UInt64 { UInt64(UInt(bitPattern: Unmanaged.passRetained(self).toOpaque())) }
+
+  /// The handle of a number.
+  static func of(_ number: UInt64) -> Handle {
+    // Safe: the kernel gives back what `opened` gave it, and nothing after its release.
+    Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(bitPattern: UInt(number))!).takeUnretainedValue()
+  }
+
+  /// Drops the reference that ``opened`` took.
+  static func close(_ number: UInt64) {
+    // Safe: release comes once for each handle, as the last that names it.
+    Unmanaged<Handle>.fromOpaque(UnsafeRawPointer(bitPattern: UInt(number))!).release()
+  }
+}
+
+extension FileSystem {
+  func open(node: UInt64, flags: CInt, caller: Caller, reply: consuming OpenReply) {
+    let mayWrite = flags & O_ACCMODE != O_RDONLY
+    if mayWrite && copy.isReader { return reply.fail(.readOnly) }
+    let file = files.retain(number(node))
+    do throws(MarfaError) {
+      try file.load()
+      if mayWrite { file.addWriter() }
+      do throws(MarfaError) {
+        if mayWrite && flags & O_TRUNC != 0 { try file.truncate(to: 0) }
+      } catch {
+        forgetNames(file.removeWriter())
+        throw error
+      }
+    } catch {
+      files.release(file)
+      return reply.fail(error.errno)
+    }
+    let handle = Handle(file, mayWrite: mayWrite).opened
+    // A node's bytes change only through this kernel, which knows; a reader's change behind its back.
+    if reply.opened(handle: handle, keepCache: !copy.isReader) == .abandoned { close(handle) }
+  }
+
+  func create(
+    parent: UInt64, name: UnsafeRawBufferPointer, mode: mode_t, flags: CInt, caller: Caller,
+    reply: consuming CreateReply
+  ) {
+    let node: Node
+    do throws(MarfaError) {
+      node = try tree.createFile(number(parent), FileName(checking: name), mode: mode, owner: caller.owner)
+    } catch {
+      return reply.fail(error.errno)
+    }
+    let file = files.retain(node.number)
+    file.load(node)
+    file.addWriter()
+    // Whatever it was opened for, its first close makes it a file.
+    let handle = Handle(file, mayWrite: true).opened
+    let delivery = reply.created(
+      node: UInt64(node.number), generation: 0, attributes: status(of: node), entryTimeout: timeout,
+      attributeTimeout: timeout, handle: handle, keepCache: true)
+    if delivery == .abandoned { close(handle) }
+  }
+
+  func read(node: UInt64, handle: UInt64, size: Int, offset: Int64, reply: consuming DataReply) {
+    guard let descriptor = Handle.of(handle).file.descriptor else {
+      reply.bytes(UnsafeRawBufferPointer(start: nil, count: 0))
+      return
+    }
+    reply.file(descriptor: descriptor.raw, offset: offset, count: size)
+    // It is read from until the reply is out, whoever swaps the file's bytes meanwhile.
+    withExtendedLifetime(descriptor) {}
+  }
+
+  func write(
+    node: UInt64, handle: UInt64, source: UnsafeMutablePointer<fuse_bufvec>, offset: Int64, flags: CInt,
+    reply: consuming WriteReply
+  ) {
+    let source = WriteSource(source)
+    do throws(MarfaError) {
+      let written = try Handle.of(handle).file.write(source.size, at: offset) { (descriptor) throws(Errno) in
+        try source.move(to: descriptor, at: offset)
+      }
+      reply.written(written)
+    } catch {
+      reply.fail(error.errno)
+    }
+  }
+
+  func flush(node: UInt64, handle: UInt64, lockOwner: UInt64, reply: consuming DoneReply) {
+    let handle = Handle.of(handle)
+    guard handle.mayWrite else {
+      reply.done()
+      return
+    }
+    do throws(MarfaError) {
+      try handle.file.flush()
+      reply.done()
+    } catch {
+      reply.fail(error.errno)
+    }
+  }
+
+  func fsync(node: UInt64, handle: UInt64, dataOnly: Bool, reply: consuming DoneReply) {
+    guard !copy.isReader else {
+      reply.done()
+      return
+    }
+    do throws(MarfaError) {
+      try Handle.of(handle).file.synchronize()
+      reply.done()
+    } catch {
+      reply.fail(error.errno)
+    }
+  }
+
+  func release(node: UInt64, handle: UInt64, flags: CInt, reply: consuming DoneReply) {
+    close(handle)
+    reply.done()
+  }
+
+  private func close(_ number: UInt64) {
+    let handle = Handle.of(number)
+    if handle.mayWrite {
+      let gone = handle.file.removeWriter()
+      if !gone.isEmpty {
+        forgetNames(gone)
+        forgetBytes(handle.file.number)
+      }
+    }
+    files.release(handle.file)
+    Handle.close(number)
+  }
+
+  func fallocate(
+    node: UInt64, handle: UInt64, mode: CInt, offset: Int64, length: Int64, reply: consuming DoneReply
+  ) {
+    let known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE
+    guard mode & ~known == 0 else { return reply.fail(.notSupported) }
+    do throws(MarfaError) {
+      try Handle.of(handle).file.allocate(mode: mode, at: offset, length: length)
+      reply.done()
+    } catch {
+      reply.fail(error.errno)
+    }
+  }
+
+  func lseek(node: UInt64, handle: UInt64, offset: Int64, whence: CInt, reply: consuming SeekReply) {
+    guard let descriptor = Handle.of(handle).file.descriptor else { return reply.fail(Errno(ENXIO)) }
+    let found = Glibc.lseek(descriptor.raw, off_t(offset), whence)
+    let error = Errno.last
+    withExtendedLifetime(descriptor) {}
+    if found < 0 { return reply.fail(error) }
+    reply.offset(Int64(found))
+  }
+}

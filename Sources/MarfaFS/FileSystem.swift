@@ -1,0 +1,89 @@
+import CFuse3
+import Glibc
+import MarfaEngine
+
+/// A working copy as a filesystem: what each of the kernel's questions is answered with. It knows nothing of how the
+/// questions come (`Session`) nor of how the tree is kept (`MarfaEngine/Tree`).
+///
+/// A FUSE node id is a node's number in the store, so nothing has to be remembered of what the kernel knows, and
+/// `forget` is nothing to us.
+final class FileSystem: FileSystemOperations {
+  let copy: WorkingCopy
+  let tree: Tree
+  let room: Room
+  let files: OpenFiles
+  let facts = FactsCache()
+  private let invalidator: Invalidator
+
+  /// For how many seconds the kernel may believe what it was told. As the only writer, every change comes through the
+  /// kernel or is told it. A reader hears nothing of the writer's changes, so it asks again soon.
+  let timeout: Double
+
+  init(_ copy: WorkingCopy, invalidator: Invalidator) {
+    self.copy = copy
+    self.invalidator = invalidator
+    tree = copy.tree
+    let room = Room(folder: copy.blobsFolder)
+    let tree = copy.tree
+    let isReader = copy.isReader
+    self.room = room
+    files = OpenFiles { OpenFile($0, tree: tree, room: room, isReader: isReader) }
+    timeout = isReader ? 1 : 86_400
+    tree.observe { [invalidator] changes in
+      for change in changes {
+        switch change {
+        case .entry(let parent, let name): invalidator.entry(parent: UInt64(parent), name: name.bytes)
+        case .node(let number): invalidator.inode(node: UInt64(number))
+        }
+      }
+    }
+  }
+
+  /// The kernel believes something of names that are gone.
+  func forgetNames(_ places: [(parent: Int64, name: FileName)]) {
+    for place in places {
+      invalidator.entry(parent: UInt64(place.parent), name: place.name.bytes)
+      invalidator.inode(node: UInt64(place.parent))
+    }
+  }
+
+  /// The kernel believes something of a node's bytes that is no longer so.
+  func forgetBytes(_ number: Int64) { invalidator.inode(node: UInt64(number)) }
+
+  /// A node number of the kernel's; it names only what it was told.
+  func number(_ node: UInt64) -> Int64 { Int64(truncatingIfNeeded: node) }
+
+  // MARK: - Attributes of a node
+
+  /// What `stat` shows of a node (SEMANTICS.md, "Attributes").
+  func status(of node: Node) -> stat {
+    var status = stat()
+    status.st_ino = ino_t(truncatingIfNeeded: node.number)
+    status.st_mode = node.fileMode
+    // A directory's count says nothing of its subdirectories: 1 tells programs so.
+    status.st_nlink = nlink_t(max(node.kind == .directory ? 1 : 0, node.kind == .directory ? 1 : node.links))
+    status.st_uid = node.uid
+    status.st_gid = node.gid
+    status.st_size = off_t(node.size ?? 0)
+    // Larger than a page: programs that ask read and write in such pieces, each a trip through the kernel.
+    status.st_blksize = 131_072
+    if node.kind == .file { status.st_blocks = blkcnt_t(((node.size ?? 0) + 511) / 512) }
+    status.st_atim = node.atime.timespec
+    status.st_mtim = node.mtime.timespec
+    status.st_ctim = node.ctime.timespec
+    return status
+  }
+
+  /// A node with what an open file of it knows better.
+  func current(_ node: Node) -> Node {
+    guard node.kind == .file, let file = files.find(node.number) else { return node }
+    return file.overlay(node) ?? node
+  }
+
+  /// Answers with an entry.
+  func answer(_ node: Node, _ reply: consuming EntryReply) {
+    _ = reply.entry(
+      node: UInt64(node.number), generation: 0, attributes: status(of: current(node)), entryTimeout: timeout,
+      attributeTimeout: timeout)
+  }
+}

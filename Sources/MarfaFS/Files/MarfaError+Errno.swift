@@ -1,0 +1,29 @@
+import Glibc
+import MarfaEngine
+
+extension MarfaError {
+  /// What a program is told (SEMANTICS.md, "What a failure is called"); what deserves a person's eye is logged.
+  var errno: Errno {
+    switch self {
+    case .file(let errno): return errno
+    case .noRoom: return .noSpace
+    case .bytesAbsent, .noServer: return .noData
+    case .readingHandle: return .readOnly
+    case .canceled: return Errno(EINTR)
+    case .itemNotFound, .edgeNotFound: return .notFound
+    case .invalid, .notNamedAlone, .noBody: return .invalid
+    case .store(let failure):
+      // A full disk is the person's to mend, and every program knows the word for it.
+      if failure.isFull { return .noSpace }
+      Log.error("\(self)")
+      return .io
+    case .unusable:
+      Log.error("\(self)")
+      return .io
+    case .io(let errno, let what):
+      if errno == .noSpace || errno.code == EDQUOT || errno.code == EFBIG { return errno }
+      Log.error("\(what): \(errno)")
+      return errno.code == EINTR ? errno : .io
+    }
+  }
+}

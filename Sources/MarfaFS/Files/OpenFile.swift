@@ -1,0 +1,399 @@
+import CLinux
+import Glibc
+import MarfaEngine
+
+/// A file that is open: one for all handles of its node. It reads the bytes it had when it was opened, until one of its
+/// own handles writes; then all its handles see what is written (SEMANTICS.md, "Reading and writing").
+///
+/// Two locks: `changing`, held by whoever changes the bytes or seals them, for as long as that takes; and `facts`, held
+/// for moments only, so that a read or a stat never waits for a seal.
+final class OpenFile: Sendable {
+  let number: Int64
+  private let tree: Tree
+  private let room: Room
+  private let isReader: Bool
+  private let changing = Lock<Changing>(.file, Changing())
+  private let facts: Lock<Facts>
+
+  /// What belongs to whoever changes the file.
+  private struct Changing {
+    var isLoaded = false
+    /// Where writes go; `nil` until the first one.
+    var staged: StagedFile?
+    /// The staged bytes are the node's content in the store already.
+    var isAdopted = false
+    /// How often it was sealed with a writer still there: a program that goes on writing is sealed once more at the end.
+    var seals = 0
+    /// Where a write failed for lack of room or worse, and why. Nothing is sealed past that.
+    var failure: (offset: Int64, error: Errno)?
+    /// Its names are gone, or it was given up: nothing of it is kept.
+    var isAbandoned = false
+  }
+
+  private struct Facts {
+    var descriptor: Descriptor?
+    var node: Node?
+    /// The length, when it is not the store's.
+    var size: Int64?
+    /// The time of the last write, when it is not in the store yet.
+    var mtime: Timestamp?
+    /// Something was written since the last commit.
+    var isDirty = false
+    var writers = 0
+  }
+
+  init(_ number: Int64, tree: Tree, room: Room, isReader: Bool) {
+    self.number = number
+    self.tree = tree
+    self.room = room
+    self.isReader = isReader
+    facts = Lock(.leaf, Facts())
+  }
+
+  // MARK: - Opening and closing
+
+  /// Brings the bytes within reach. Every opener calls it; the first does it.
+  func load() throws(MarfaError) {
+    try changing.withLock { (changing) throws(MarfaError) in
+      guard !changing.isLoaded else { return }
+      for _ in 0..<16 {
+        guard var node = try tree.node(number) else { throw .file(.stale) }
+        var descriptor: Descriptor?
+        switch node.content {
+        case .empty: break
+        case .blob(let hash): descriptor = try tree.open(hash)
+        case .staged(let id):
+          if isReader {
+            // The writer may be sealing it this moment: look again then.
+            guard let staged = try tree.openForReading(id, of: number) else { continue }
+            descriptor = staged
+          } else {
+            guard let sealed = try tree.sealLeftOver(id, of: number) else { throw .file(.stale) }
+            node = sealed
+            if case .blob(let hash) = node.content { descriptor = try tree.open(hash) }
+          }
+        }
+        facts.withLock { facts in
+          facts.node = node
+          facts.descriptor = descriptor
+        }
+        changing.isLoaded = true
+        return
+      }
+      throw .file(.stale)
+    }
+  }
+
+  /// The same for a file that was made this moment and has no bytes.
+  func load(_ node: Node) {
+    changing.withLock { $0.isLoaded = true }
+    facts.withLock { $0.node = node }
+  }
+
+  /// One more handle that may write.
+  func addWriter() { facts.withLock { $0.writers += 1 } }
+
+  /// A writing handle is gone; with the last one, what is staged is sealed. Nobody hears of an error now: it is logged,
+  /// and the bytes stay as they are for the next start. Answers the names that went, when the file was given up.
+  func removeWriter() -> [(parent: Int64, name: FileName)] {
+    let isLast = facts.withLock { facts in
+      facts.writers -= 1
+      return facts.writers == 0
+    }
+    guard isLast else { return [] }
+    return changing.withLock { changing in
+      do throws(MarfaError) {
+        if changing.failure != nil { return try giveUp(&changing) }
+        if isDirty || changing.staged != nil || isFresh { try commit(&changing, durably: false, isLast: true) }
+      } catch {
+        Log.error("file \(number) is kept as it was written, and could not be sealed: \(error)")
+      }
+      return []
+    }
+  }
+
+  private var isDirty: Bool { facts.withLock { $0.isDirty } }
+  private var isFresh: Bool { facts.withLock { $0.node?.fresh ?? false } }
+
+  // MARK: - Reading
+
+  /// Where the bytes are; `nil` for an empty file.
+  var descriptor: Descriptor? { facts.withLock { $0.descriptor } }
+
+  /// A node's attributes with what this file knows better; the last known ones when the store has none any more.
+  func overlay(_ stored: Node?) -> Node? {
+    facts.withLock { facts in
+      guard var node = stored ?? facts.node else { return nil }
+      if stored == nil { node.links = 0 }
+      if let size = facts.size { node.size = size }
+      if let mtime = facts.mtime { node.mtime = mtime }
+      return node
+    }
+  }
+
+  /// True while something written is not committed.
+  var isBeingWritten: Bool { facts.withLock { $0.isDirty } }
+
+  // MARK: - Writing
+
+  /// Writes bytes at an offset: `move` puts them into a descriptor and answers how many went.
+  func write(_ count: Int, at offset: Int64, _ move: (CInt) throws(Errno) -> Int) throws(MarfaError) -> Int {
+    try changing.withLock { (changing) throws(MarfaError) in
+      let staged = try stage(&changing, keeping: .max)
+      let written: Int
+      do throws(Errno) {
+        try room.take(Int64(count))
+        written = try move(staged.descriptor.raw)
+      } catch {
+        // The first failure is where the file ends being right.
+        if changing.failure.map({ offset < $0.offset }) ?? true { changing.failure = (offset, error) }
+        throw .io(error, "writing file \(number)")
+      }
+      // The program made room and wrote again what had failed.
+      if let failure = changing.failure, offset <= failure.offset, offset + Int64(written) > failure.offset {
+        changing.failure = nil
+      }
+      staged.wrote(at: offset, count: written)
+      try noteChange(size: staged.size)
+      return written
+    }
+  }
+
+  /// Changes the length.
+  func truncate(to size: Int64) throws(MarfaError) {
+    try changing.withLock { (changing) throws(MarfaError) in
+      if changing.staged == nil && currentSize == size && size == 0 { return try noteChange(size: 0) }
+      let staged = try stage(&changing, keeping: size)
+      do throws(Errno) { try staged.truncate(to: size) } catch { throw .io(error, "truncating file \(number)") }
+      if let failure = changing.failure, size <= failure.offset { changing.failure = nil }
+      try noteChange(size: size)
+    }
+  }
+
+  /// fallocate(2): reserves room, or makes a range zeroes.
+  func allocate(mode: CInt, at offset: Int64, length: Int64) throws(MarfaError) {
+    try changing.withLock { (changing) throws(MarfaError) in
+      let staged = try stage(&changing, keeping: .max)
+      do throws(Errno) {
+        if mode & FALLOC_FL_PUNCH_HOLE == 0 { try room.take(length) }
+        while fallocate(staged.descriptor.raw, mode, off_t(offset), off_t(length)) != 0 {
+          let error = Errno.last
+          if error.code != EINTR { throw error }
+        }
+      } catch {
+        throw .io(error, "allocating in file \(number)")
+      }
+      if mode & FALLOC_FL_KEEP_SIZE == 0 && offset + length > staged.size {
+        do throws(Errno) { try staged.truncate(to: offset + length) } catch { throw .io(error, "file \(number)") }
+      }
+      // Zeroes may have replaced what was hashed.
+      if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) != 0, offset < staged.size {
+        staged.wrote(at: offset, count: Int(min(length, staged.size - offset)))
+      }
+      try noteChange(size: staged.size)
+    }
+  }
+
+  private var currentSize: Int64 { facts.withLock { $0.size ?? $0.node?.size ?? 0 } }
+
+  /// The staged file that writes go to; made at the first, with as many of the old bytes as will stay.
+  private func stage(_ changing: inout Changing, keeping limit: Int64) throws(MarfaError) -> StagedFile {
+    if let staged = changing.staged { return staged }
+    let staged = try tree.stage(for: number)
+    let (descriptor, size) = facts.withLock { ($0.descriptor, $0.size ?? $0.node?.size ?? 0) }
+    let kept = min(size, limit)
+    if let descriptor, kept > 0 {
+      do throws(Errno) {
+        try room.take(kept)
+        try staged.copy(from: descriptor, limit: kept)
+      } catch {
+        tree.discard(staged)
+        throw .io(error, "copying file \(number) to change it")
+      }
+    }
+    changing.staged = staged
+    changing.isAdopted = false
+    facts.withLock { $0.descriptor = staged.descriptor }
+    return staged
+  }
+
+  /// Records that the bytes changed now. The first change of a run takes set-user-ID and set-group-ID away
+  /// (`FUSE_CAP_HANDLE_KILLPRIV` leaves that to us).
+  private func noteChange(size: Int64) throws(MarfaError) {
+    let mode = facts.withLock { facts -> mode_t? in
+      facts.size = size
+      facts.mtime = .now
+      let wasDirty = facts.isDirty
+      facts.isDirty = true
+      guard !wasDirty, let mode = facts.node?.mode, mode & S_ISUID != 0 || mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
+      else { return nil }
+      facts.node?.mode = OpenFile.withoutPrivileges(mode)
+      return OpenFile.withoutPrivileges(mode)
+    }
+    if let mode {
+      var changes = NodeChanges()
+      changes.mode = mode
+      _ = try tree.setAttributes(number, changes)
+    }
+  }
+
+  /// A mode without set-user-ID, and without set-group-ID where the group may execute (inode(7)).
+  static func withoutPrivileges(_ mode: mode_t) -> mode_t {
+    mode & ~(S_ISUID | (mode & S_IXGRP != 0 ? S_ISGID : 0))
+  }
+
+  // MARK: - Committing
+
+  /// What close(2) promises: the bytes and the writes they queue survive this process. Does nothing when nothing was
+  /// written.
+  func flush() throws(MarfaError) {
+    guard facts.withLock({ $0.isDirty || $0.node?.fresh ?? false }) else { return }
+    try changing.withLock { (changing) throws(MarfaError) in try commit(&changing, durably: false, isLast: false) }
+  }
+
+  /// What fsync(2) promises: the same, and power loss.
+  func synchronize() throws(MarfaError) {
+    try changing.withLock { (changing) throws(MarfaError) in
+      if facts.withLock({ $0.isDirty || $0.node?.fresh ?? false }) {
+        return try commit(&changing, durably: true, isLast: false)
+      }
+      if let failure = changing.failure { throw .io(failure.error, "file \(number)") }
+      if let staged = changing.staged {
+        guard let mtime = facts.withLock({ $0.node?.mtime }) else { return }
+        _ = try tree.adopt(staged, mtime: mtime, durably: true)
+      } else if case .blob(let hash) = facts.withLock({ $0.node?.content }) {
+        try tree.synchronize(hash)
+      } else {
+        try tree.synchronize()
+      }
+    }
+  }
+
+  /// Seals what is staged, or, where hashing it now would keep a program waiting that goes on writing, makes it the
+  /// content as it is; it is sealed with the last writer then.
+  private func commit(_ changing: inout Changing, durably: Bool, isLast: Bool) throws(MarfaError) {
+    if let failure = changing.failure { throw .io(failure.error, "file \(number) is not kept: a write failed") }
+    guard !changing.isAbandoned else { return }
+    let (mtime, isDirty) = facts.withLock { ($0.mtime ?? $0.node?.mtime ?? .now, $0.isDirty) }
+    guard let staged = changing.staged else {
+      // Never written, or cut to nothing before it had anything.
+      let node = try tree.sealEmpty(number, nil, mtime: mtime)
+      if durably { try tree.synchronize() }
+      return settled(node, &changing)
+    }
+    if isLast || (changing.seals == 0 && staged.isCheapToFinish) {
+      if durably || changing.isAdopted {
+        // What an earlier fsync promised stays promised: the bytes first, then the row that names them, then the old
+        // name goes.
+        do throws(Errno) { try staged.descriptor.synchronize() } catch { throw .io(error, "syncing file \(number)") }
+      }
+      let node = try tree.seal(staged, mtime: mtime)
+      if durably {
+        if case .blob(let hash) = node?.content { try tree.synchronize(hash) } else { try tree.synchronize() }
+      }
+      changing.seals += 1
+      changing.staged = nil
+      return settled(node, &changing)
+    }
+    guard isDirty || !changing.isAdopted || durably else { return }
+    let node = try tree.adopt(staged, mtime: mtime, durably: durably)
+    changing.isAdopted = node != nil
+    settled(node, &changing)
+  }
+
+  /// The store has it now: it answers for size and time again. `nil`: the last name is gone, and nothing is kept.
+  private func settled(_ node: Node?, _ changing: inout Changing) {
+    if node == nil { changing.isAbandoned = true }
+    facts.withLock { facts in
+      facts.isDirty = false
+      guard let node else { return }
+      facts.node = node
+      facts.size = nil
+      facts.mtime = nil
+      if node.content == .empty { facts.descriptor = nil }
+    }
+  }
+
+  /// A write failed and nobody mended it: what was written is thrown away. A new file goes, an old one keeps the bytes
+  /// it had.
+  private func giveUp(_ changing: inout Changing) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
+    if let staged = changing.staged, !changing.isAdopted { tree.discard(staged) }
+    changing.staged = nil
+    changing.failure = nil
+    changing.isAbandoned = true
+    changing.isLoaded = false
+    facts.withLock { facts in
+      facts.descriptor = nil
+      facts.size = nil
+      facts.mtime = nil
+      facts.isDirty = false
+    }
+    return try tree.abandon(number)
+  }
+
+  // MARK: - Attributes
+
+  /// A change of attributes that the store has made, or, for a file whose names are gone, that only this file keeps.
+  func attributesChanged(_ changes: NodeChanges, stored: Node?) -> Node? {
+    facts.withLock { facts in
+      if let stored {
+        facts.node = Node(merging: stored, contentOf: facts.node)
+      } else {
+        facts.node?.apply(changes, at: .now)
+        facts.node?.links = 0
+      }
+      if let mtime = changes.mtime, facts.mtime != nil { facts.mtime = mtime }
+      guard var node = facts.node else { return nil }
+      if let size = facts.size { node.size = size }
+      if let mtime = facts.mtime { node.mtime = mtime }
+      return node
+    }
+  }
+}
+
+extension Node {
+  /// The store's attributes with the content this file has open.
+  fileprivate init(merging stored: Node, contentOf open: Node?) {
+    self = stored
+    if let open {
+      content = open.content
+      size = open.size
+    }
+  }
+}
+
+/// The files that are open, by node.
+final class OpenFiles: Sendable {
+  private struct Slot {
+    var file: OpenFile
+    var handles: Int
+  }
+  private let slots = Lock<[Int64: Slot]>(.files, [:])
+  private let make: @Sendable (Int64) -> OpenFile
+
+  init(make: @escaping @Sendable (Int64) -> OpenFile) { self.make = make }
+
+  /// The open file of a node, with one handle more.
+  func retain(_ number: Int64) -> OpenFile {
+    slots.withLock { slots in
+      if let slot = slots[number] {
+        slots[number]?.handles += 1
+        return slot.file
+      }
+      let file = make(number)
+      slots[number] = Slot(file: file, handles: 1)
+      return file
+    }
+  }
+
+  /// One handle less; with the last, it is open no more.
+  func release(_ file: OpenFile) {
+    slots.withLock { slots in
+      guard let slot = slots[file.number], slot.file === file else { return }
+      if slot.handles == 1 { slots[file.number] = nil } else { slots[file.number]?.handles -= 1 }
+    }
+  }
+
+  /// The open file of a node, when it is open.
+  func find(_ number: Int64) -> OpenFile? { slots.withLock { $0.isEmpty ? nil : $0[number]?.file } }
+}
