@@ -239,8 +239,12 @@ extension Items {
     guard let title = try connection.item(file)?.title, !title.isEmpty,
       !title.unicodeScalars.contains(where: { "[]|#\n\r".unicodeScalars.contains($0) })
     else { return nil }
-    for edge in try connection.edges(to: host, type: Edge.attachedTo) where edge.source != file {
-      if let other = try connection.item(edge.source), other.state != .trashed, other.title == title { return nil }
+    // Another of this title is shown under the same name with a number (``FileName/numbered(_:)``), so only names that
+    // begin alike are looked at, however many attachments there are.
+    guard let directory = try connection.node(of: host)?.number else { return "![[\(title)]]" }
+    let stem = FileName.showing(title: title, type: "core.file", id: file).stem
+    for other in try connection.items(in: directory, namesBeginning: stem) where other != file {
+      if try connection.item(other)?.title == title { return nil }
     }
     return "![[\(title)]]"
   }

@@ -27,7 +27,14 @@ public final class WorkingCopy: Sendable {
     tree = Tree(store: store, blobs: blobStore, settings: options.tree)
     guard store.isWriter else { return }
     try store.write { (connection) throws(MarfaError) in
-      if try connection.setting("store_id") == nil { try connection.setSetting("store_id", "\(ItemID.mint())") }
+      guard try connection.setting("store_id") == nil else { return }
+      try connection.setSetting("store_id", "\(ItemID.mint())")
+      // The root is whose store it is, from when it is.
+      guard var root = try connection.node(Node.root) else { return }
+      root.uid = Owner.current.uid
+      root.gid = Owner.current.gid
+      (root.atime, root.mtime, root.ctime) = (.now, .now, .now)
+      try connection.updateNode(root)
     }
     for (node, id) in try Recovery.run(tree) {
       // Mount first: the bytes are readable as they are, and hashing many may take a while.

@@ -70,7 +70,8 @@ extension FileSystem {
     reply: consuming DoneReply
   ) {
     guard !copy.isReader else { return reply.fail(.readOnly) }
-    let mode: Tree.AttributeMode = flags & XATTR_CREATE.code != 0 ? .create : flags & XATTR_REPLACE.code != 0 ? .replace : .either
+    let mode: Tree.AttributeMode =
+      flags & XATTR_CREATE.code != 0 ? .create : flags & XATTR_REPLACE.code != 0 ? .replace : .either
     do throws(MarfaError) {
       try set(Array(name), Array(value), node, mode: mode)
       reply.done()
@@ -129,7 +130,8 @@ extension FileSystem {
   }
 
   /// What belongs to the item is set on it; a file that has none yet keeps it until it does.
-  private func set(_ desktop: AttributeName.Desktop, _ value: [UInt8], _ node: UInt64, name: [UInt8]) throws(MarfaError) {
+  private func set(_ desktop: AttributeName.Desktop, _ value: [UInt8], _ node: UInt64, name: [UInt8]) throws(MarfaError)
+  {
     if desktop == .mimeType { throw .file(.notPermitted) }
     guard try copy.items.item(ofNode: number(node)) != nil else {
       if value.isEmpty { return try tree.removeAttribute(number(node), name) }

@@ -57,13 +57,15 @@ extension FileSystem {
     reply: consuming CreateReply
   ) {
     let node: Node
+    let staged: StagedFile?
     do throws(MarfaError) {
-      node = try tree.createFile(number(parent), FileName(checking: name), mode: mode, owner: caller.owner)
+      (node, staged) = try tree.createFile(
+        number(parent), FileName(checking: name), mode: mode, owner: caller.owner, writing: true)
     } catch {
       return reply.fail(error.errno)
     }
     let file = files.retain(node.number)
-    file.load(node)
+    file.load(node, staged)
     file.addWriter()
     // Whatever it was opened for, its first close makes it a file.
     let handle = Handle(file, mayWrite: true).opened

@@ -22,9 +22,10 @@ extension FileSystem {
     // Devices, sockets and pipes mean nothing on another device (SEMANTICS.md, "What there is not").
     guard mode & S_IFMT == S_IFREG || mode & S_IFMT == 0 else { return reply.fail(.notPermitted) }
     do throws(MarfaError) {
-      let node = try tree.createFile(number(parent), FileName(checking: name), mode: mode, owner: caller.owner)
       // Nobody has it open: it is what it will be.
-      answer(try tree.sealEmpty(node.number, nil, mtime: node.mtime) ?? node, reply)
+      let (node, _) = try tree.createFile(
+        number(parent), FileName(checking: name), mode: mode, owner: caller.owner, writing: false)
+      answer(node, reply)
     } catch {
       reply.fail(error.errno)
     }

@@ -27,6 +27,14 @@ struct BlobFiles: Sendable {
   /// that a start after a crash knows what a file was, with nothing of it in the store yet.
   func staged(_ node: Int64, _ id: StagedID) -> String { "\(root)/staged/\(node)-\(id.bytes.text)" }
 
+  /// The id of a new staged file: a UUID of version 7; of version 8 (RFC 9562: the maker's own) when the node was made
+  /// with it, so that a start after a crash knows that nobody ever closed that file and its name means nothing yet.
+  static func mintStaged(isNew: Bool) -> StagedID {
+    var bytes = Bytes128.version7(milliseconds: Timestamp.now.milliseconds)
+    if isNew { bytes.high = bytes.high & ~0xf000 | 0x8000 }
+    return StagedID(bytes: bytes)
+  }
+
   /// Reads such a name back.
   static func parseStaged(_ name: String) -> (node: Int64, id: StagedID)? {
     guard let dash = name.firstIndex(of: "-"), let node = Int64(name[..<dash]),

@@ -17,8 +17,8 @@ final class BlobStore: Sendable {
   // MARK: - Staging and sealing
 
   /// A new empty file to write bytes into.
-  func stage(for node: Int64) throws(MarfaError) -> StagedFile {
-    let id = StagedID(bytes: .version7(milliseconds: Timestamp.now.milliseconds))
+  func stage(for node: Int64, isNew: Bool = false) throws(MarfaError) -> StagedFile {
+    let id = BlobFiles.mintStaged(isNew: isNew)
     do throws(Errno) {
       return try StagedFile(path: files.staged(node, id), node: node, id: id)
     } catch {

@@ -86,7 +86,7 @@ extension Connection {
     return try all(
       """
       SELECT b.hash, b.size FROM blobs b WHERE b.held = 1 AND b.stored = 1
-        AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.blob = b.hash)
+        AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.blob = b.hash AND w.kind = 'upload_blob')
         AND NOT EXISTS (
           SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to'
             JOIN items host ON host.id = e.target AND host.state <> 'trashed'

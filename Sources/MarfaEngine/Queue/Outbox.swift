@@ -35,16 +35,19 @@ struct Outbox {
 
   private func uploadWrite(_ hash: BlobHash) throws(MarfaError) -> WriteID? {
     try connection.first(
-      "SELECT number FROM writes WHERE blob = ?1 AND state IN ('queued', 'sending', 'blocked') ORDER BY number LIMIT 1",
-      { $0.hash(1, hash) }, { WriteID($0.int(0)) })
+      """
+      SELECT number FROM writes WHERE blob = ?1 AND kind = 'upload_blob' AND state IN ('queued', 'sending', 'blocked')
+      ORDER BY number LIMIT 1
+      """, { $0.hash(1, hash) }, { WriteID($0.int(0)) })
   }
 
   /// Takes back the upload of bytes that nothing waits for any more, when it has not gone out.
   func releaseUpload(_ hash: BlobHash) throws(MarfaError) {
     try connection.run(
       """
-      DELETE FROM writes WHERE blob = ?1 AND gone_out = 0 AND json_extract(body, '$.lasting') IS NOT 1
-        AND NOT EXISTS (SELECT 1 FROM dependencies WHERE depends_on = number)
+      DELETE FROM writes WHERE blob = ?1 AND kind = 'upload_blob' AND gone_out = 0
+        AND json_extract(body, '$.lasting') IS NOT 1
+        AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.blob = ?1 AND w.kind <> 'upload_blob')
       """
     ) { $0.hash(1, hash) }
   }
@@ -54,12 +57,12 @@ struct Outbox {
   /// Inserts an item and queues its create.
   func createItem(_ item: Item) throws(MarfaError) -> WriteID {
     try connection.insertItem(item)
+    let upload = try upload(of: item.properties, mimeType: item.mimeType)
     let id = try insert(
-      .createItem, item: item.id,
+      .createItem, item: item.id, blob: item.blob,
       body: [
         "type": .string(item.type), "tier": .string(item.tier.rawValue), "properties": .object(item.properties),
-      ])
-    try dependOnUpload(id, item.properties, mimeType: item.mimeType)
+      ], dependsOn: [upload])
     for tag in item.tags { try addTag(item.id, tag) }
     return id
   }
@@ -82,21 +85,17 @@ struct Outbox {
       // Only a create names the type: the server knows no change of one.
       if waiting.kind == .createItem, let type { body["type"] = .string(type) }
       try setBody(waiting.id, body)
-      if changes["blob_ref"] != nil {
-        try connection.run(
-          "DELETE FROM dependencies WHERE write = ?1 AND depends_on IN (SELECT number FROM writes WHERE kind = 'upload_blob')"
-        ) {
-          $0.int(1, waiting.id.number)
-        }
-        try dependOnUpload(waiting.id, changes, mimeType: properties["mime_type"]?.string)
+      if let hash = changes["blob_ref"]?.string.flatMap({ BlobHash($0) }) {
+        let upload = try upload(of: changes, mimeType: properties["mime_type"]?.string)
+        let create = waiting.kind == .createItem ? nil : try createWrite(of: id)
+        try setDependencies(waiting.id, [create, upload], blob: hash)
       }
       return waiting.id
     }
-    let write = try insert(
-      .updateItem, item: id, body: ["properties": .object(changes)], baseVersion: item.version)
-    try depend(write, on: try createWrite(of: id))
-    try dependOnUpload(write, changes, mimeType: properties["mime_type"]?.string)
-    return write
+    let upload = try upload(of: changes, mimeType: properties["mime_type"]?.string)
+    return try insert(
+      .updateItem, item: id, blob: changes["blob_ref"]?.string.flatMap { BlobHash($0) },
+      body: ["properties": .object(changes)], baseVersion: item.version, dependsOn: [try createWrite(of: id), upload])
   }
 
   /// The newest create or update of an item, when it has not gone out and nothing but tags follows it.
@@ -142,15 +141,12 @@ struct Outbox {
   }
 
   private func withdraw(_ id: ItemID) throws(MarfaError) {
-    let uploads = try connection.all(
-      """
-      SELECT DISTINCT u.blob FROM writes w JOIN dependencies d ON d.write = w.number
-        JOIN writes u ON u.number = d.depends_on WHERE w.item = ?1 AND u.blob IS NOT NULL
-      """, { $0.id(1, id) }, { $0.hash(0) })
+    let blobs = try connection.all(
+      "SELECT DISTINCT blob FROM writes WHERE item = ?1 AND blob IS NOT NULL", { $0.id(1, id) }, { $0.hash(0) })
     for edge in try connection.edges(touching: id) { try deleteEdge(edge.id) }
     try connection.run("DELETE FROM writes WHERE item = ?1") { $0.id(1, id) }
     try connection.deleteItemRow(id)
-    for case let hash? in uploads { try releaseUpload(hash) }
+    for case let hash? in blobs { try releaseUpload(hash) }
   }
 
   func restoreItem(_ id: ItemID) throws(MarfaError) -> WriteID {
@@ -160,7 +156,8 @@ struct Outbox {
 
   func transitionItem(_ id: ItemID, to state: ItemState) throws(MarfaError) -> WriteID {
     try connection.setItem(id, state: state)
-    return try insert(.transitionItem, item: id, body: ["state": .string(state.rawValue)], dependingOnCreateOf: id)
+    return try insert(
+      .transitionItem, item: id, body: ["state": .string(state.rawValue)], dependsOn: [try createWrite(of: id)])
   }
 
   // MARK: - Tags, metadata, extensions
@@ -170,7 +167,7 @@ struct Outbox {
   func addTag(_ id: ItemID, _ tag: String) throws(MarfaError) -> WriteID? {
     try connection.addTagRow(id, tag)
     if try takeBack(.removeTag, id, tag) { return nil }
-    return try insert(.addTag, item: id, body: ["tags": [.string(tag)]], dependingOnCreateOf: id)
+    return try insert(.addTag, item: id, body: ["tags": [.string(tag)]], dependsOn: [try createWrite(of: id)])
   }
 
   /// Removes a tag; taking back an addition that has not gone out, when that is what it does.
@@ -178,7 +175,7 @@ struct Outbox {
   func removeTag(_ id: ItemID, _ tag: String) throws(MarfaError) -> WriteID? {
     try connection.removeTagRow(id, tag)
     if try takeBack(.addTag, id, tag) { return nil }
-    return try insert(.removeTag, item: id, body: ["tag": .string(tag)], dependingOnCreateOf: id)
+    return try insert(.removeTag, item: id, body: ["tag": .string(tag)], dependsOn: [try createWrite(of: id)])
   }
 
   private func takeBack(_ kind: WriteKind, _ id: ItemID, _ tag: String) throws(MarfaError) -> Bool {
@@ -201,18 +198,18 @@ struct Outbox {
     for tag in tags { try connection.addTagRow(id, tag) }
     return try insert(
       replacing ? .replaceMetadata : .mergeMetadata, item: id,
-      body: ["tags": .array(tags.map { .string($0) })], dependingOnCreateOf: id)
+      body: ["tags": .array(tags.map { .string($0) })], dependsOn: [try createWrite(of: id)])
   }
 
   func writeExtension(_ id: ItemID, _ namespace: String, _ value: JSON.Object?) throws(MarfaError) -> WriteID {
     try connection.setExtension(id, namespace, value.map { .object($0) })
     guard let value else {
       return try insert(
-        .deleteExtension, item: id, body: ["namespace": .string(namespace)], dependingOnCreateOf: id)
+        .deleteExtension, item: id, body: ["namespace": .string(namespace)], dependsOn: [try createWrite(of: id)])
     }
     return try insert(
       .writeExtension, item: id, body: ["namespace": .string(namespace), "value": .object(value)],
-      dependingOnCreateOf: id)
+      dependsOn: [try createWrite(of: id)])
   }
 
   // MARK: - Edges
@@ -221,15 +218,12 @@ struct Outbox {
   @discardableResult
   func createEdge(_ edge: Edge) throws(MarfaError) -> WriteID {
     try connection.insertEdge(edge)
-    let write = try insert(
+    return try insert(
       .createEdge, edge: edge.id,
       body: [
         "source_id": .string("\(edge.source)"), "target_id": .string("\(edge.target)"),
         "edge_type": .string(edge.type), "properties": .object(edge.properties),
-      ])
-    try depend(write, on: try createWrite(of: edge.source))
-    try depend(write, on: try createWrite(of: edge.target))
-    return write
+      ], dependsOn: [try createWrite(of: edge.source), try createWrite(of: edge.target)])
   }
 
   /// Changes an edge's properties or one of its ends. With `folding`, a create of it that has not gone out is changed
@@ -261,16 +255,17 @@ struct Outbox {
       var merged = body
       merged.merge(changes)
       try setBody(write, merged)
-      try connection.run("DELETE FROM dependencies WHERE write = ?1") { $0.int(1, write.number) }
-      try depend(write, on: try createWrite(of: edge.source))
-      try depend(write, on: try createWrite(of: edge.target))
+      try setDependencies(
+        write,
+        [
+          kind == .updateEdge ? try createEdgeWrite(id) : nil, try createWrite(of: edge.source),
+          try createWrite(of: edge.target),
+        ])
       return write
     }
-    let write = try insert(.updateEdge, edge: id, body: changes, baseVersion: edge.version)
-    try depend(write, on: try createEdgeWrite(id))
-    if let source { try depend(write, on: try createWrite(of: source)) }
-    if let target { try depend(write, on: try createWrite(of: target)) }
-    return write
+    return try insert(
+      .updateEdge, edge: id, body: changes, baseVersion: edge.version,
+      dependsOn: [try createEdgeWrite(id), try createWrite(of: edge.source), try createWrite(of: edge.target)])
   }
 
   private func createEdgeWrite(_ id: EdgeID) throws(MarfaError) -> WriteID? {
@@ -290,16 +285,14 @@ struct Outbox {
       return nil
     }
     try connection.run("DELETE FROM writes WHERE edge = ?1 AND kind = 'update_edge' AND gone_out = 0") { $0.id(1, id) }
-    let write = try insert(.deleteEdge, edge: id)
-    try depend(write, on: try createEdgeWrite(id))
-    return write
+    return try insert(.deleteEdge, edge: id, dependsOn: [try createEdgeWrite(id)])
   }
 
   // MARK: - Rows of the queue
 
   private func insert(
     _ kind: WriteKind, item: ItemID? = nil, edge: EdgeID? = nil, blob: BlobHash? = nil, body: JSON.Object = [:],
-    baseVersion: Int64? = nil, dependingOnCreateOf dependency: ItemID? = nil
+    baseVersion: Int64? = nil, dependsOn: [WriteID?] = []
   ) throws(MarfaError) -> WriteID {
     let follows: Int64?
     if let item {
@@ -317,8 +310,9 @@ struct Outbox {
     }
     try connection.run(
       """
-      INSERT INTO writes(kind, item, edge, blob, body, base_version, idempotency_key, follows, queued_at, not_before)
-      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+      INSERT INTO writes(kind, item, edge, blob, body, base_version, idempotency_key, follows, queued_at, not_before,
+        depends_on)
+      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
       """
     ) {
       $0.text(1, kind.rawValue)
@@ -331,10 +325,16 @@ struct Outbox {
       $0.int(8, follows)
       $0.time(9, now)
       $0.time(10, notBefore)
+      $0.text(11, Outbox.text(dependsOn))
     }
-    let id = WriteID(connection.lastInsertedRow)
-    if let dependency { try depend(id, on: try createWrite(of: dependency)) }
-    return id
+    return WriteID(connection.lastInsertedRow)
+  }
+
+  /// The writes one depends on, as its column has them.
+  private static func text(_ writes: [WriteID?]) -> String? {
+    var numbers: [String] = []
+    for case let write? in writes where !numbers.contains("\(write)") { numbers.append("\(write)") }
+    return numbers.isEmpty ? nil : numbers.joined(separator: ",")
   }
 
   private func setBody(_ id: WriteID, _ body: JSON.Object) throws(MarfaError) {
@@ -347,19 +347,20 @@ struct Outbox {
     }
   }
 
-  private func depend(_ id: WriteID, on other: WriteID?) throws(MarfaError) {
-    guard let other, other != id else { return }
-    try connection.run("INSERT OR IGNORE INTO dependencies(write, depends_on) VALUES (?1, ?2)") {
+  private func setDependencies(_ id: WriteID, _ writes: [WriteID?], blob: BlobHash? = nil) throws(MarfaError) {
+    try connection.run(
+      "UPDATE writes SET depends_on = ?2, blob = coalesce(?3, blob) WHERE number = ?1 AND gone_out = 0"
+    ) {
       $0.int(1, id.number)
-      $0.int(2, other.number)
+      $0.text(2, Outbox.text(writes))
+      $0.hash(3, blob)
     }
   }
 
   /// A create or update that names bytes waits for their upload: a reference lends its read only when its writer had
   /// uploaded the bytes before it (contract, "Blobs").
-  private func dependOnUpload(_ id: WriteID, _ properties: JSON.Object, mimeType: String?) throws(MarfaError) {
-    guard let hash = properties["blob_ref"]?.string.flatMap({ BlobHash($0) }) else { return }
-    let upload = try upload(hash, mimeType: mimeType ?? "application/octet-stream")
-    try depend(id, on: upload?.id)
+  private func upload(of properties: JSON.Object, mimeType: String?) throws(MarfaError) -> WriteID? {
+    guard let hash = properties["blob_ref"]?.string.flatMap({ BlobHash($0) }) else { return nil }
+    return try upload(hash, mimeType: mimeType ?? MIMEType.unknown)?.id
   }
 }

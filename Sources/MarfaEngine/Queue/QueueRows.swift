@@ -2,28 +2,24 @@
 extension Connection {
   /// The writes that wait, in order; `limit` at most, behind `after`.
   func queue(after: WriteID? = nil, limit: Int = 1000) throws(MarfaError) -> [QueuedWrite] {
-    var writes = try all(
+    try all(
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
-        queued_at, not_before FROM writes WHERE number > ?1 ORDER BY number LIMIT ?2
+        queued_at, not_before, depends_on FROM writes WHERE number > ?1 ORDER BY number LIMIT ?2
       """,
       {
         $0.int(1, after?.number ?? 0)
         $0.int(2, Int64(limit))
       }, { $0.queuedWrite() })
-    for index in writes.indices { writes[index].dependsOn = try dependencies(of: writes[index].id) }
-    return writes
   }
 
   /// The writes about an item, in order.
   func queue(about item: ItemID) throws(MarfaError) -> [QueuedWrite] {
-    var writes = try all(
+    try all(
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
-        queued_at, not_before FROM writes WHERE item = ?1 ORDER BY number
+        queued_at, not_before, depends_on FROM writes WHERE item = ?1 ORDER BY number
       """, { $0.id(1, item) }, { $0.queuedWrite() })
-    for index in writes.indices { writes[index].dependsOn = try dependencies(of: writes[index].id) }
-    return writes
   }
 
   /// The write that sends these bytes, when one waits.
@@ -31,14 +27,9 @@ extension Connection {
     try first(
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
-        queued_at, not_before FROM writes WHERE blob = ?1 ORDER BY number LIMIT 1
+        queued_at, not_before, depends_on FROM writes WHERE blob = ?1 AND kind = 'upload_blob'
+      ORDER BY number LIMIT 1
       """, { $0.hash(1, hash) }, { $0.queuedWrite() })
-  }
-
-  private func dependencies(of id: WriteID) throws(MarfaError) -> [WriteID] {
-    try all("SELECT depends_on FROM dependencies WHERE write = ?1 ORDER BY depends_on", { $0.int(1, id.number) }) {
-      WriteID($0.int(0))
-    }
   }
 
   /// How many writes stand where.
@@ -53,7 +44,7 @@ extension Connection {
       try first(
         """
         SELECT coalesce(sum(b.size), 0) FROM writes w JOIN blobs b ON b.hash = w.blob
-        WHERE w.blob IS NOT NULL AND w.state IN ('queued', 'sending', 'blocked')
+        WHERE w.kind = 'upload_blob' AND w.state IN ('queued', 'sending', 'blocked')
         """
       ) { $0.int(0) } ?? 0
     return counts
@@ -76,13 +67,15 @@ public struct QueueCounts: Sendable, Equatable {
 }
 
 extension Row {
-  /// A write from fourteen columns, without what it depends on.
+  /// A write from fifteen columns.
   fileprivate func queuedWrite() -> QueuedWrite {
     let state = WriteState(rawValue: text(9)) ?? .queued
     return QueuedWrite(
       id: WriteID(int(0)), kind: WriteKind(rawValue: text(1)) ?? .updateItem, item: itemID(2), edge: edgeID(3),
       blob: hash(4), body: Connection.object(text(5)), baseVersion: optionalInt(6),
-      idempotencyKey: Bytes128(bytes: lentBlob(7))?.text, dependsOn: [], follows: optionalInt(8).map { WriteID($0) },
+      idempotencyKey: Bytes128(bytes: lentBlob(7))?.text,
+      dependsOn: text(14).split(separator: ",").compactMap { Int64($0).map { WriteID($0) } },
+      follows: optionalInt(8).map { WriteID($0) },
       state: state, verdict: optionalText(10).flatMap { Verdict(stored: Connection.object($0), state: state) },
       hasGoneOut: bool(11), queuedAt: time(12), notBefore: time(13))
   }

@@ -9,6 +9,9 @@ import Glibc
 final class Connection {
   private let database: OpaquePointer
   private var statements: [UnsafePointer<UInt8>: OpaquePointer] = [:]
+  /// The highest number a node has had on this connection; `nil` before the first was made. Only the one writing
+  /// connection makes any.
+  var highestNode: Int64?
 
   /// Opens the file. `READONLY`, `READWRITE` or `READWRITE|CREATE` in `flags`.
   init(path: String, flags: Int32) throws(MarfaError) {
@@ -94,6 +97,18 @@ final class Connection {
       case let code: throw failure(code, doing: "\(sql)")
       }
     }
+  }
+
+  /// Has `body` called after each commit with the number of pages in the log (sqlite.org, "Write-Ahead Log Commit
+  /// Hook"), instead of SQLite's own checkpoints. `context` must outlive the connection.
+  func onCommit(
+    _ context: UnsafeMutableRawPointer,
+    _ body:
+      @escaping @convention(c) (
+        UnsafeMutableRawPointer?, OpaquePointer?, UnsafePointer<CChar>?, Int32
+      ) -> Int32
+  ) {
+    sqlite3_wal_hook(database, body, context)
   }
 
   /// The row id of the last insert.

@@ -55,7 +55,7 @@ enum Schema {
       properties TEXT NOT NULL DEFAULT '{}',
       version INTEGER NOT NULL DEFAULT 0 CHECK(version >= 0)
     ) STRICT;
-    CREATE INDEX edges_by_source ON edges(source, type);
+    CREATE INDEX edges_by_source ON edges(source, type, target);
     CREATE INDEX edges_by_target ON edges(target, type);
 
     -- Bytes this device knows of. `held` says the file held/HASH is there, whole and verified.
@@ -77,11 +77,10 @@ enum Schema {
     -- A node of the tree: what an inode number names. The root is number 1.
     -- The mode, owner and times are this device's own and go nowhere else.
     CREATE TABLE nodes(
-      number INTEGER PRIMARY KEY AUTOINCREMENT,   -- st_ino; never used again for another node
+      number INTEGER PRIMARY KEY,                 -- st_ino; counted on in the process, so that a kernel sees none twice
       kind INTEGER NOT NULL CHECK(kind IN (1, 2, 3)),   -- 1 directory, 2 file, 3 symbolic link
       item BLOB UNIQUE CHECK(length(item) = 16),  -- the item it shows; NULL: on this device only, or not sealed yet
       local INTEGER NOT NULL DEFAULT 0 CHECK(local IN (0, 1)),  -- never queued: an editor's own file, or under one
-      fresh INTEGER NOT NULL DEFAULT 0 CHECK(fresh IN (0, 1)),  -- created, and no writer has closed it yet
       mode INTEGER NOT NULL,                      -- permission bits
       uid INTEGER NOT NULL,
       gid INTEGER NOT NULL,
@@ -97,18 +96,18 @@ enum Schema {
       CHECK((kind = 3) = (target IS NOT NULL))
     ) STRICT;
     CREATE INDEX nodes_by_hash ON nodes(hash) WHERE hash IS NOT NULL;
-    CREATE INDEX nodes_unfinished ON nodes(number) WHERE fresh = 1 OR staged IS NOT NULL;
+    CREATE INDEX nodes_staged ON nodes(number) WHERE staged IS NOT NULL;
 
-    -- A name in a directory. A lookup is one search of entries_by_name, a listing one range of entries_by_parent in
-    -- the order of `number`, which is the cookie of readdir(3): never used again, and stable while entries come and go.
+    -- A name in a directory. A listing is one range of the table itself, in the order of `number`, which is the cookie of
+    -- readdir(3): the highest of the directory so far and one, and stable while other entries come and go. A lookup is one search of entries_by_name.
     CREATE TABLE entries(
-      number INTEGER PRIMARY KEY AUTOINCREMENT,
       parent INTEGER NOT NULL REFERENCES nodes(number),
+      number INTEGER NOT NULL,
       name BLOB NOT NULL CHECK(length(name) BETWEEN 1 AND 255),
-      node INTEGER NOT NULL REFERENCES nodes(number)
-    ) STRICT;
+      node INTEGER NOT NULL REFERENCES nodes(number),
+      PRIMARY KEY(parent, number)
+    ) STRICT, WITHOUT ROWID;
     CREATE UNIQUE INDEX entries_by_name ON entries(parent, name);
-    CREATE INDEX entries_by_parent ON entries(parent, number);
     CREATE INDEX entries_by_node ON entries(node);
 
     -- An extended attribute that is this device's own: any user.* name a program sets that is not ours, and, until a
@@ -128,10 +127,11 @@ enum Schema {
         'write_extension', 'delete_extension', 'upload_blob')),
       item BLOB CHECK(length(item) = 16),
       edge BLOB CHECK(length(edge) = 16),
-      blob BLOB CHECK(length(blob) = 32),
+      blob BLOB CHECK(length(blob) = 32),         -- the bytes an upload sends, or a create or update names
       body TEXT NOT NULL DEFAULT '{}',            -- the request's body, without what the row itself says
       base_version INTEGER,                       -- the version it was read at
       idempotency_key BLOB CHECK(length(idempotency_key) = 16),   -- NULL for an upload only
+      depends_on TEXT,                            -- the writes that must be answered first: numbers with commas
       follows INTEGER,                            -- the write ahead of it to the same row or edge
       state TEXT NOT NULL DEFAULT 'queued' CHECK(state IN ('queued', 'sending', 'blocked', 'refused', 'dead')),
       verdict TEXT,                               -- blocked, refused, dead: why, as a JSON object
@@ -140,21 +140,14 @@ enum Schema {
       queued_at INTEGER NOT NULL,
       not_before INTEGER NOT NULL,                -- the settling time ends
       CHECK((kind = 'upload_blob') = (idempotency_key IS NULL)),
-      CHECK((kind = 'upload_blob') = (blob IS NOT NULL)),
+      CHECK(kind <> 'upload_blob' OR blob IS NOT NULL),
+      CHECK(blob IS NULL OR kind IN ('upload_blob', 'create_item', 'update_item')),
       CHECK((kind IN ('create_edge', 'update_edge', 'delete_edge')) = (edge IS NOT NULL)),
       CHECK(kind NOT IN ('update_item', 'update_edge') OR base_version IS NOT NULL)
     ) STRICT;
     CREATE INDEX writes_by_item ON writes(item) WHERE item IS NOT NULL;
     CREATE INDEX writes_by_edge ON writes(edge) WHERE edge IS NOT NULL;
     CREATE INDEX writes_by_blob ON writes(blob) WHERE blob IS NOT NULL;
-
-    -- A write waits until another is answered: the create or upload of what it names.
-    CREATE TABLE dependencies(
-      write INTEGER NOT NULL REFERENCES writes(number) ON DELETE CASCADE,
-      depends_on INTEGER NOT NULL REFERENCES writes(number) ON DELETE CASCADE,
-      PRIMARY KEY(write, depends_on)
-    ) STRICT, WITHOUT ROWID;
-    CREATE INDEX dependencies_reversed ON dependencies(depends_on);
 
     INSERT INTO nodes(number, kind, mode, uid, gid, atime, mtime, ctime)
       VALUES (1, 1, 493, 0, 0, 0, 0, 0);

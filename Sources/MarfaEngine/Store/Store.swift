@@ -11,6 +11,7 @@ final class Store: Sendable {
   private let lock: StoreLock?
   private let writer: Lock<Connection?>
   private let readers: Lock<[Connection]>
+  private let checkpointer: Checkpointer
   private let wal: Lock<Descriptor?>
   private let commitCount = Lock<Int>(.leaf, 0)
   /// How many transactions this handle has committed.
@@ -48,7 +49,12 @@ final class Store: Sendable {
       let connection = lock != nil ? try Store.openWriter(path) : nil
       let reader = try Store.openReader(path, writable: lock != nil)
       if lock == nil { try Store.checkSchema(reader, path: path) }
-      writer = Lock(.store, connection)
+      let writer = Lock(.store, nil as Connection?)
+      let checkpointer = Checkpointer(path: path) { body in writer.withLock { _ in body() } }
+      if let connection { checkpointer.watch(connection) }
+      self.checkpointer = checkpointer
+      writer.withLock { $0 = connection }
+      self.writer = writer
       readers = Lock(.readers, [reader])
       wal = Lock(.leaf, nil)
     } catch {
@@ -138,6 +144,7 @@ final class Store: Sendable {
 
   /// Closes the writing connection, folding the log into the database. Nothing may be written afterwards.
   func close() {
+    checkpointer.close()
     readers.withLock { $0.removeAll() }
     writer.withLock { $0 = nil }
     wal.withLock { $0 = nil }
@@ -182,7 +189,9 @@ final class Store: Sendable {
   }
 
   private static func openWriter(_ path: String) throws(MarfaError) -> Connection {
-    let connection = try Connection(path: path, flags: SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)
+    // This person's alone from the first moment; SQLite gives the log and its index the same mode.
+    do throws(Errno) { _ = try Descriptor.open(path, O_RDWR | O_CREAT, mode: 0o600) } catch { throw .io(error, path) }
+    let connection = try Connection(path: path, flags: SQLITE_OPEN_READWRITE)
     // The log, so that readers never wait for the writer nor the writer for them.
     try connection.execute("PRAGMA journal_mode=WAL")
     // A commit survives this process; `synchronize()` adds power loss where it is promised.
@@ -190,8 +199,6 @@ final class Store: Sendable {
     try connection.execute("PRAGMA foreign_keys=ON")
     try connection.execute("PRAGMA temp_store=MEMORY")
     try connection.execute("PRAGMA cache_size=-8192")
-    // Fewer, larger checkpoints: a commit rarely pays for one.
-    try connection.execute("PRAGMA wal_autocheckpoint=4000")
     try connection.execute("PRAGMA journal_size_limit=67108864")
     try migrate(connection, path: path)
     return connection

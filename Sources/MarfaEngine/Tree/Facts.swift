@@ -106,7 +106,7 @@ extension WorkingCopy {
       let uploads = try connection.all(
         """
         SELECT DISTINCT w.number, b.size FROM entries e JOIN nodes n ON n.number = e.node JOIN writes w ON w.blob = n.hash
-          JOIN blobs b ON b.hash = w.blob WHERE e.parent = ?1 AND n.hash IS NOT NULL
+          AND w.kind = 'upload_blob' JOIN blobs b ON b.hash = w.blob WHERE e.parent = ?1 AND n.hash IS NOT NULL
         """, { $0.int(1, number) }, { $0.int(1) })
       for size in uploads { facts.queued.add(size) }
       return facts

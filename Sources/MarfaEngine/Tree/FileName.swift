@@ -79,6 +79,12 @@ extension FileName {
     FileName(stored: FileName.cut(bytes, suffix: Array(" (\(number))".utf8)))
   }
 
+  /// What this name and its numbered ones begin with.
+  var stem: [UInt8] {
+    let dot = bytes.lastIndex(of: 0x2e) ?? bytes.count
+    return Array(bytes[..<(dot > 0 && bytes.count - dot <= 32 ? dot : bytes.count)].prefix(200))
+  }
+
   /// `bytes` with `suffix` before the extension, cut on a character with `…` where it would pass the limit.
   private static func cut(_ bytes: [UInt8], suffix: [UInt8]) -> [UInt8] {
     let dot = bytes.lastIndex(of: 0x2e) ?? bytes.count

@@ -29,8 +29,6 @@ public struct Node: Sendable, Equatable {
   public var item: ItemID?
   /// True when it lives on this device only and is never queued.
   public var local: Bool
-  /// True until its first writer has closed it.
-  public var fresh: Bool
   /// Permission bits.
   public var mode: mode_t
   public var uid: uid_t
@@ -58,6 +56,8 @@ public struct Node: Sendable, Equatable {
 /// Which staged file.
 public struct StagedID: Hashable, Sendable {
   let bytes: Bytes128
+  /// The node was made with it (``BlobFiles/mintStaged(isNew:)``).
+  public var isNew: Bool { bytes.high & 0xf000 == 0x8000 }
 }
 
 /// An entry as a listing shows it.
@@ -82,7 +82,7 @@ public struct Owner: Sendable, Equatable {
 }
 
 extension Row {
-  /// A node from thirteen columns in the order of ``Connection/nodeColumns``, beginning at `first`.
+  /// A node from fourteen columns in the order of ``Connection/nodeColumns``, beginning at `first`.
   func node(_ first: Int32) -> Node {
     let content: Node.Content =
       if let hash = hash(first + 10) {
@@ -94,20 +94,20 @@ extension Row {
       }
     return Node(
       number: int(first), kind: Node.Kind(rawValue: int(first + 1)) ?? .file, item: itemID(first + 2),
-      local: bool(first + 3), fresh: bool(first + 13), mode: mode_t(truncatingIfNeeded: int(first + 4)),
+      local: bool(first + 3), mode: mode_t(truncatingIfNeeded: int(first + 4)),
       uid: uid_t(truncatingIfNeeded: int(first + 5)), gid: gid_t(truncatingIfNeeded: int(first + 6)),
-      atime: time(first + 7), mtime: time(first + 8), ctime: time(first + 9), links: int(first + 14), content: content,
+      atime: time(first + 7), mtime: time(first + 8), ctime: time(first + 9), links: int(first + 13), content: content,
       size: content == .empty && isNull(first + 12) ? 0 : optionalInt(first + 12))
   }
 }
 
-/// The rows of `nodes` and `entries`. Fifteen node columns, always in this order:
-/// number kind item local mode uid gid atime mtime ctime hash staged size fresh links.
+/// The rows of `nodes` and `entries`. Fourteen node columns, always in this order:
+/// number kind item local mode uid gid atime mtime ctime hash staged size links.
 extension Connection {
   func node(_ number: Int64) throws(MarfaError) -> Node? {
     try first(
       """
-      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, fresh, links
+      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links
       FROM nodes WHERE number = ?1
       """, { $0.int(1, number) }
     ) { $0.node(0) }
@@ -116,7 +116,7 @@ extension Connection {
   func node(of item: ItemID) throws(MarfaError) -> Node? {
     try first(
       """
-      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, fresh, links
+      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links
       FROM nodes WHERE item = ?1
       """, { $0.id(1, item) }
     ) { $0.node(0) }
@@ -126,7 +126,7 @@ extension Connection {
     try first(
       """
       SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
-        n.size, n.fresh, n.links
+        n.size, n.links
       FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.name = ?2
       """,
       {
@@ -141,7 +141,7 @@ extension Connection {
     try first(
       """
       SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
-        n.size, n.fresh, n.links
+        n.size, n.links
       FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.name = ?2
       """,
       {
@@ -151,18 +151,27 @@ extension Connection {
     ) { $0.node(0) }
   }
 
+  /// The number of the next node: above every one there is, and every one this process has made.
+  private func nextNode() throws(MarfaError) -> Int64 {
+    let highest =
+      if let known = highestNode { known } else { try first("SELECT max(number) FROM nodes") { $0.int(0) } ?? 0 }
+    highestNode = highest + 1
+    return highest + 1
+  }
+
   /// Inserts a node with no entry yet; `number` is ignored. Answers it with its number.
   func insertNode(_ node: Node, target: [UInt8]? = nil) throws(MarfaError) -> Node {
+    let number = try nextNode()
     try run(
       """
-      INSERT INTO nodes(kind, item, local, fresh, mode, uid, gid, atime, mtime, ctime, links, hash, size, target)
+      INSERT INTO nodes(kind, item, local, number, mode, uid, gid, atime, mtime, ctime, links, hash, size, target)
       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
       """
     ) {
       $0.int(1, node.kind.rawValue)
       $0.id(2, node.item)
       $0.bool(3, node.local)
-      $0.bool(4, node.fresh)
+      $0.int(4, number)
       $0.int(5, Int64(node.mode))
       $0.int(6, Int64(node.uid))
       $0.int(7, Int64(node.gid))
@@ -175,7 +184,7 @@ extension Connection {
       if let target { $0.blob(14, target) } else { $0.null(14) }
     }
     var node = node
-    node.number = lastInsertedRow
+    node.number = number
     return node
   }
 
@@ -183,23 +192,22 @@ extension Connection {
   func updateNode(_ node: Node) throws(MarfaError) {
     try run(
       """
-      UPDATE nodes SET item = ?2, local = ?3, fresh = ?4, mode = ?5, uid = ?6, gid = ?7, atime = ?8, mtime = ?9,
-        ctime = ?10, hash = ?11, staged = ?12, size = ?13 WHERE number = ?1
+      UPDATE nodes SET item = ?2, local = ?3, mode = ?4, uid = ?5, gid = ?6, atime = ?7, mtime = ?8, ctime = ?9,
+        hash = ?10, staged = ?11, size = ?12 WHERE number = ?1
       """
     ) {
       $0.int(1, node.number)
       $0.id(2, node.item)
       $0.bool(3, node.local)
-      $0.bool(4, node.fresh)
-      $0.int(5, Int64(node.mode))
-      $0.int(6, Int64(node.uid))
-      $0.int(7, Int64(node.gid))
-      $0.time(8, node.atime)
-      $0.time(9, node.mtime)
-      $0.time(10, node.ctime)
-      if case .blob(let hash) = node.content { $0.hash(11, hash) } else { $0.null(11) }
-      if case .staged(let id) = node.content { $0.bytes(12, id.bytes) } else { $0.null(12) }
-      $0.int(13, node.size)
+      $0.int(4, Int64(node.mode))
+      $0.int(5, Int64(node.uid))
+      $0.int(6, Int64(node.gid))
+      $0.time(7, node.atime)
+      $0.time(8, node.mtime)
+      $0.time(9, node.ctime)
+      if case .blob(let hash) = node.content { $0.hash(10, hash) } else { $0.null(10) }
+      if case .staged(let id) = node.content { $0.bytes(11, id.bytes) } else { $0.null(11) }
+      $0.int(12, node.size)
     }
   }
 
@@ -209,7 +217,12 @@ extension Connection {
 
   /// Adds an entry. The parent's times move, and the node's links are counted by the caller.
   func insertEntry(_ parent: Int64, _ name: FileName, node: Int64) throws(MarfaError) {
-    try run("INSERT INTO entries(parent, name, node) VALUES (?1, ?2, ?3)") {
+    try run(
+      """
+      INSERT INTO entries(parent, number, name, node)
+      VALUES (?1, (SELECT coalesce(max(number), 0) + 1 FROM entries WHERE parent = ?1), ?2, ?3)
+      """
+    ) {
       $0.int(1, parent)
       $0.blob(2, name.bytes)
       $0.int(3, node)
@@ -254,16 +267,31 @@ extension Connection {
 
   /// The directory a directory is in; `nil` for the root.
   func parent(of directory: Int64) throws(MarfaError) -> Int64? {
-    try first("SELECT parent FROM entries WHERE node = ?1 ORDER BY number LIMIT 1", { $0.int(1, directory) }) {
+    try first("SELECT parent FROM entries WHERE node = ?1 LIMIT 1", { $0.int(1, directory) }) {
       $0.int(0)
     }
   }
 
-  /// Where a node has its names, oldest first.
+  /// Where a node has its names: always in the same order, within a directory the oldest first.
   func entries(of node: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
-    try all("SELECT parent, name FROM entries WHERE node = ?1 ORDER BY number", { $0.int(1, node) }) {
+    try all("SELECT parent, name FROM entries WHERE node = ?1 ORDER BY parent, number", { $0.int(1, node) }) {
       ($0.int(0), FileName(stored: $0.blob(1)))
     }
+  }
+
+  /// The items of a directory whose names begin with these bytes.
+  func items(in parent: Int64, namesBeginning prefix: [UInt8]) throws(MarfaError) -> [ItemID] {
+    try all(
+      """
+      SELECT n.item FROM entries e JOIN nodes n ON n.number = e.node
+      WHERE e.parent = ?1 AND e.name >= ?2 AND e.name <= ?3 AND n.item IS NOT NULL
+      """,
+      {
+        $0.int(1, parent)
+        $0.blob(2, prefix)
+        $0.blob(3, prefix + [UInt8](repeating: 0xff, count: FileName.limit + 1))
+      }, { $0.itemID(0) }
+    ).compactMap { $0 }
   }
 
   /// A free name in a directory for something that would be called `name` (SEMANTICS.md, "Names": the older keeps it).

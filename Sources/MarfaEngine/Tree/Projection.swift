@@ -7,7 +7,7 @@ extension Tree.Change {
   private func plainNode(_ kind: Node.Kind, _ item: Item) throws(MarfaError) -> Node {
     let owner = Owner.current
     var node = Node(
-      number: 0, kind: kind, item: item.id, local: false, fresh: false, mode: kind == .directory ? 0o755 : 0o644,
+      number: 0, kind: kind, item: item.id, local: false, mode: kind == .directory ? 0o755 : 0o644,
       uid: owner.uid, gid: owner.gid, atime: now, mtime: now, ctime: now, links: 0, content: .empty, size: 0)
     if kind == .file, let hash = item.blob {
       node.content = .blob(hash)

@@ -6,26 +6,11 @@ enum Recovery {
   /// `recovered/`; content that was closed or synced and not sealed yet is returned, to be sealed.
   static func run(_ tree: Tree) throws(MarfaError) -> [(node: Int64, id: StagedID)] {
     let files = tree.blobs.files
-    var unsealed: [(node: Int64, id: StagedID)] = []
-    var names: [Int64: String] = [:]
-    try tree.change { (change) throws(MarfaError) in
-      let rows = try change.connection.all(
-        """
-        SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, fresh, links
-        FROM nodes WHERE fresh = 1 OR staged IS NOT NULL
-        """, { _ in }, { $0.node(0) })
-      for node in rows {
-        if case .staged(let id) = node.content {
-          unsealed.append((node.number, id))
-          continue
-        }
-        for place in try change.connection.entries(of: node.number) {
-          names[node.number] = place.name.title
-          try change.connection.deleteEntry(place.parent, place.name)
-        }
-        if let item = node.item { try change.dropFileItem(item) }
-        try change.connection.deleteNode(node.number)
-      }
+    let unsealed = try tree.store.read { (connection) throws(MarfaError) in
+      try connection.all(
+        "SELECT number, staged FROM nodes WHERE staged IS NOT NULL", { _ in },
+        { row in Bytes128(bytes: row.lentBlob(1)).map { (node: row.int(0), id: StagedID(bytes: $0)) } }
+      ).compactMap { $0 }
     }
     let kept = Set(unsealed.map { files.staged($0.node, $0.id) })
     do throws(Errno) {
@@ -33,13 +18,18 @@ enum Recovery {
         let path = "\(files.root)/staged/\(name)"
         guard !kept.contains(path), let status = try Path.status(path) else { continue }
         let owner = BlobFiles.parseStaged(name)
-        // Two names: it was sealed, and only the old name is left. Empty, or a copy of a file that is still where the
-        // person has it: nothing is lost with it.
-        if status.st_nlink > 1 || status.st_size == 0 || owner?.node == 0 {
+        // Two names: it was sealed, and only the old name is left.
+        if status.st_nlink > 1 {
           try Path.remove(path)
           continue
         }
-        let title = try owner.flatMap { (owner) throws(Errno) in names[owner.node] ?? titleOf(owner.node, tree) }
+        let title = owner.flatMap { titleOf($0.node, tree) }
+        if let owner, owner.id.isNew { forget(owner.node, tree) }
+        // Empty, or a copy of a file that is still where the person has it: nothing is lost with it.
+        if status.st_size == 0 || owner?.node == 0 {
+          try Path.remove(path)
+          continue
+        }
         let target = try place(title ?? name, in: files.root + "/recovered")
         try Path.move(path, to: target)
         Log.warning("a file was being written when the last process ended; what it had is kept at \(target)")
@@ -48,6 +38,13 @@ enum Recovery {
       throw .io(error, "looking through \(files.root)/staged")
     }
     return unsealed
+  }
+
+  /// Takes away the names of a file that was made and that no writer closed.
+  private static func forget(_ node: Int64, _ tree: Tree) {
+    do throws(MarfaError) { _ = try tree.abandon(node) } catch {
+      Log.error("file \(node) was never closed and could not be taken away: \(error)")
+    }
   }
 
   private static func titleOf(_ node: Int64, _ tree: Tree) -> String? {

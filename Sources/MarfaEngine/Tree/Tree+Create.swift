@@ -15,17 +15,18 @@ extension Tree {
     }
   }
 
-  /// Makes a file that a program is about to write. It is `fresh` until its first writer closes it: a crash before that
-  /// takes the name away again.
-  public func createFile(_ parent: Int64, _ name: FileName, mode: mode_t, owner: Owner) throws(MarfaError) -> Node {
+  /// Makes an empty file. With `writing`, a staged file for a program that is about to write it comes with it: while
+  /// that is there, a crash takes the name away again.
+  public func createFile(_ parent: Int64, _ name: FileName, mode: mode_t, owner: Owner, writing: Bool)
+    throws(MarfaError) -> (node: Node, staged: StagedFile?)
+  {
     try change { (change) throws(MarfaError) in
       let directory = try change.directory(parent)
-      var node = try change.newNode(.file, in: directory, name, mode: mode, owner: owner)
-      node.fresh = true
-      node = try change.connection.insertNode(node)
+      let node = try change.connection.insertNode(
+        try change.newNode(.file, in: directory, name, mode: mode, owner: owner))
       try change.connection.insertEntry(parent, name, node: node.number)
       try change.connection.touch(parent, at: change.now)
-      return node
+      return (node, writing ? try blobs.stage(for: node.number, isNew: true) : nil)
     }
   }
 

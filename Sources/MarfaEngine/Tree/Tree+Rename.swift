@@ -169,7 +169,7 @@ extension Tree.Change {
     try connection.all(
       """
       SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
-        n.size, n.fresh, n.links
+        n.size, n.links
       FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 ORDER BY e.number
       """, { $0.int(1, directory) }, { $0.node(0) })
   }

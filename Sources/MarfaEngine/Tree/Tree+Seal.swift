@@ -17,11 +17,10 @@ extension Tree {
     }
   }
 
-  /// Takes back a file whose bytes could not be written whole and that no writer has closed before: its names go.
-  /// Answers where they were.
+  /// Takes back a new file whose bytes could not be written whole: its names go. Answers where they were.
   public func abandon(_ number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
     try change { (change) throws(MarfaError) in
-      guard var node = try change.connection.node(number), node.fresh else { return [] }
+      guard var node = try change.connection.node(number), node.content == .empty else { return [] }
       let places = try change.connection.entries(of: number)
       for place in places { try change.removeName(&node, from: try change.directory(place.parent), place.name) }
       return places
@@ -63,7 +62,6 @@ extension Tree {
       let before = node.content
       node.content = .staged(staged.id)
       node.size = size
-      node.fresh = false
       node.mtime = mtime
       node.ctime = max(node.ctime, mtime)
       try change.connection.updateNode(node)
@@ -92,7 +90,6 @@ extension Tree {
       try blobs.hold(staged, hash, size: size, mimeType: mimeType, in: change.connection, at: change.now)
       node.content = .blob(hash)
       node.size = size
-      node.fresh = false
       node.mtime = mtime
       node.ctime = max(node.ctime, mtime)
       try change.connection.updateNode(node)
@@ -115,7 +112,6 @@ extension Tree {
       let before = node.content
       node.content = .empty
       node.size = 0
-      node.fresh = false
       node.mtime = mtime
       node.ctime = max(node.ctime, mtime)
       if let item = node.item, try change.outbox.isUnsent(item) {

@@ -48,7 +48,7 @@ public final class Tree: Sendable {
       try connection.each(
         """
         SELECT e.number, e.name, n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime,
-          n.hash, n.staged, n.size, n.fresh, n.links
+          n.hash, n.staged, n.size, n.links
         FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.number > ?2 ORDER BY e.number
         """,
         {
@@ -124,7 +124,7 @@ extension Tree.Change {
   {
     guard try connection.child(parent.number, name) == nil else { throw .file(.exists) }
     return Node(
-      number: 0, kind: kind, item: nil, local: parent.local || tree.settings.localNames.matches(name), fresh: false,
+      number: 0, kind: kind, item: nil, local: parent.local || tree.settings.localNames.matches(name),
       mode: mode & 0o7777, uid: owner.uid,
       // A directory with the set-group bit hands its group on (inode(7)).
       gid: parent.mode & S_ISGID != 0 ? parent.gid : owner.gid, atime: now, mtime: now, ctime: now, links: 1,

@@ -59,7 +59,7 @@ struct NodeAttributes {
   private static func upload(_ facts: FileFacts, isBeingWritten: Bool) -> (
     state: String, progress: String?, detail: String?, position: Int?
   ) {
-    if isBeingWritten || facts.node.fresh { return ("writing", nil, "a program has it open for writing", nil) }
+    if isBeingWritten { return ("writing", nil, "a program has it open for writing", nil) }
     if facts.node.kind == .symlink {
       return ("local", nil, "a symbolic link stays on this device", nil)
     }
@@ -70,7 +70,9 @@ struct NodeAttributes {
     guard facts.item != nil else {
       return ("local", nil, "its name, or its folder's, says that it is a program's own: it stays on this device", nil)
     }
-    guard let (write, position) = facts.upload.map({ ($0, facts.uploadPosition) }) ?? facts.waiting.map({ ($0.write, $0.position) })
+    guard
+      let (write, position) = facts.upload.map({ ($0, facts.uploadPosition) })
+        ?? facts.waiting.map({ ($0.write, $0.position) })
     else { return ("stored", nil, nil, nil) }
     let progress = write.kind == .uploadBlob ? "0/\(facts.node.size ?? 0)" : nil
     switch write.state {

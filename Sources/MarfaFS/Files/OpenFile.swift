@@ -40,6 +40,8 @@ final class OpenFile: Sendable {
     /// Something was written since the last commit.
     var isDirty = false
     var writers = 0
+    /// It was made with this opening, and no writer has closed it yet.
+    var isNew = false
   }
 
   init(_ number: Int64, tree: Tree, room: Room, isReader: Bool) {
@@ -84,10 +86,17 @@ final class OpenFile: Sendable {
     }
   }
 
-  /// The same for a file that was made this moment and has no bytes.
-  func load(_ node: Node) {
-    changing.withLock { $0.isLoaded = true }
-    facts.withLock { $0.node = node }
+  /// The same for a file that was made this moment, with what it will be written to.
+  func load(_ node: Node, _ staged: StagedFile?) {
+    changing.withLock { changing in
+      changing.isLoaded = true
+      changing.staged = staged
+    }
+    facts.withLock { facts in
+      facts.node = node
+      facts.descriptor = staged?.descriptor
+      facts.isNew = staged != nil
+    }
   }
 
   /// One more handle that may write.
@@ -104,7 +113,7 @@ final class OpenFile: Sendable {
     return changing.withLock { changing in
       do throws(MarfaError) {
         if changing.failure != nil { return try giveUp(&changing) }
-        if isDirty || changing.staged != nil || isFresh { try commit(&changing, durably: false, isLast: true) }
+        if changing.staged != nil || isUncommitted { try commit(&changing, durably: false, isLast: true) }
       } catch {
         Log.error("file \(number) is kept as it was written, and could not be sealed: \(error)")
       }
@@ -112,8 +121,7 @@ final class OpenFile: Sendable {
     }
   }
 
-  private var isDirty: Bool { facts.withLock { $0.isDirty } }
-  private var isFresh: Bool { facts.withLock { $0.node?.fresh ?? false } }
+  private var isUncommitted: Bool { facts.withLock { $0.isDirty || $0.isNew } }
 
   // MARK: - Reading
 
@@ -132,7 +140,7 @@ final class OpenFile: Sendable {
   }
 
   /// True while something written is not committed.
-  var isBeingWritten: Bool { facts.withLock { $0.isDirty } }
+  var isBeingWritten: Bool { isUncommitted }
 
   // MARK: - Writing
 
@@ -225,7 +233,8 @@ final class OpenFile: Sendable {
       facts.mtime = .now
       let wasDirty = facts.isDirty
       facts.isDirty = true
-      guard !wasDirty, let mode = facts.node?.mode, mode & S_ISUID != 0 || mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
+      guard !wasDirty, let mode = facts.node?.mode,
+        mode & S_ISUID != 0 || mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
       else { return nil }
       facts.node?.mode = OpenFile.withoutPrivileges(mode)
       return OpenFile.withoutPrivileges(mode)
@@ -247,14 +256,14 @@ final class OpenFile: Sendable {
   /// What close(2) promises: the bytes and the writes they queue survive this process. Does nothing when nothing was
   /// written.
   func flush() throws(MarfaError) {
-    guard facts.withLock({ $0.isDirty || $0.node?.fresh ?? false }) else { return }
+    guard isUncommitted else { return }
     try changing.withLock { (changing) throws(MarfaError) in try commit(&changing, durably: false, isLast: false) }
   }
 
   /// What fsync(2) promises: the same, and power loss.
   func synchronize() throws(MarfaError) {
     try changing.withLock { (changing) throws(MarfaError) in
-      if facts.withLock({ $0.isDirty || $0.node?.fresh ?? false }) {
+      if isUncommitted {
         return try commit(&changing, durably: true, isLast: false)
       }
       if let failure = changing.failure { throw .io(failure.error, "file \(number)") }
@@ -274,10 +283,14 @@ final class OpenFile: Sendable {
   private func commit(_ changing: inout Changing, durably: Bool, isLast: Bool) throws(MarfaError) {
     if let failure = changing.failure { throw .io(failure.error, "file \(number) is not kept: a write failed") }
     guard !changing.isAbandoned else { return }
-    let (mtime, isDirty) = facts.withLock { ($0.mtime ?? $0.node?.mtime ?? .now, $0.isDirty) }
-    guard let staged = changing.staged else {
-      // Never written, or cut to nothing before it had anything.
-      let node = try tree.sealEmpty(number, nil, mtime: mtime)
+    let (mtime, isDirty, isEmptyAlready) = facts.withLock {
+      ($0.mtime ?? $0.node?.mtime ?? .now, $0.isDirty, $0.node?.content == .empty && $0.mtime == nil)
+    }
+    guard let staged = changing.staged, staged.size > 0 else {
+      // Never written, or cut to nothing. Made and closed is in the store as it is: only what marks it as new goes.
+      if isEmptyAlready, let staged = changing.staged { tree.discard(staged) }
+      let node = isEmptyAlready ? try tree.node(number) : try tree.sealEmpty(number, changing.staged, mtime: mtime)
+      changing.staged = nil
       if durably { try tree.synchronize() }
       return settled(node, &changing)
     }
@@ -306,6 +319,7 @@ final class OpenFile: Sendable {
     if node == nil { changing.isAbandoned = true }
     facts.withLock { facts in
       facts.isDirty = false
+      facts.isNew = false
       guard let node else { return }
       facts.node = node
       facts.size = nil
@@ -322,13 +336,15 @@ final class OpenFile: Sendable {
     changing.failure = nil
     changing.isAbandoned = true
     changing.isLoaded = false
-    facts.withLock { facts in
+    let isNew = facts.withLock { facts in
+      defer { facts.isNew = false }
       facts.descriptor = nil
       facts.size = nil
       facts.mtime = nil
       facts.isDirty = false
+      return facts.isNew
     }
-    return try tree.abandon(number)
+    return isNew ? try tree.abandon(number) : []
   }
 
   // MARK: - Attributes
