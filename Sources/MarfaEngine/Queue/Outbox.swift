@@ -54,12 +54,13 @@ struct Outbox {
   /// Inserts an item and queues its create.
   func createItem(_ item: Item) throws(MarfaError) -> WriteID {
     try connection.insertItem(item)
+    let upload = try uploadWrite(for: item.properties, mimeType: item.mimeType)
     let id = try insert(
       .createItem, item: item.id,
       body: [
         "type": .string(item.type), "tier": .string(item.tier.rawValue), "properties": .object(item.properties),
       ])
-    try dependOnUpload(id, item.properties, mimeType: item.mimeType)
+    try depend(id, on: upload)
     for tag in item.tags { try addTag(item.id, tag) }
     return id
   }
@@ -88,14 +89,15 @@ struct Outbox {
         ) {
           $0.int(1, waiting.id.number)
         }
-        try dependOnUpload(waiting.id, changes, mimeType: properties["mime_type"]?.string)
+        try depend(waiting.id, on: try uploadWrite(for: changes, mimeType: properties["mime_type"]?.string))
       }
       return waiting.id
     }
+    let upload = try uploadWrite(for: changes, mimeType: properties["mime_type"]?.string)
     let write = try insert(
       .updateItem, item: id, body: ["properties": .object(changes)], baseVersion: item.version)
     try depend(write, on: try createWrite(of: id))
-    try dependOnUpload(write, changes, mimeType: properties["mime_type"]?.string)
+    try depend(write, on: upload)
     return write
   }
 
@@ -355,11 +357,10 @@ struct Outbox {
     }
   }
 
-  /// A create or update that names bytes waits for their upload: a reference lends its read only when its writer had
+  /// The upload a create or update of these properties waits for: a reference lends its read only when its writer had
   /// uploaded the bytes before it (contract, "Blobs").
-  private func dependOnUpload(_ id: WriteID, _ properties: JSON.Object, mimeType: String?) throws(MarfaError) {
-    guard let hash = properties["blob_ref"]?.string.flatMap({ BlobHash($0) }) else { return }
-    let upload = try upload(hash, mimeType: mimeType ?? "application/octet-stream")
-    try depend(id, on: upload?.id)
+  private func uploadWrite(for properties: JSON.Object, mimeType: String?) throws(MarfaError) -> WriteID? {
+    guard let hash = properties["blob_ref"]?.string.flatMap({ BlobHash($0) }) else { return nil }
+    return try upload(hash, mimeType: mimeType ?? "application/octet-stream")?.id
   }
 }
