@@ -35,8 +35,9 @@ public struct Items: Sendable {
   @discardableResult
   public func update(_ id: ItemID, _ changes: JSON.Object) throws(MarfaError) -> WriteID {
     try copy.change { (change) throws(MarfaError) in
+      guard let before = try change.connection.item(id) else { throw .itemNotFound(id) }
       let write = try change.outbox.updateItem(id, changes, folding: false)
-      if changes["title"] != nil { try change.retitle(id) }
+      try change.retitle(id, from: before.title)
       return write
     }
   }

@@ -8,7 +8,8 @@ final class Store: Sendable {
   /// True when this process may write it.
   let isWriter: Bool
 
-  private let lock: StoreLock?
+  /// Held until ``close()`` or the end of the process, whichever comes first.
+  private let lock: Lock<StoreLock?>
   private let writer: Lock<Connection?>
   private let readers: Lock<[Connection]>
   private let checkpointer: Checkpointer
@@ -43,7 +44,7 @@ final class Store: Sendable {
     }
     if lock == nil && !exists { throw .unusable(.nothingToRead(path: path)) }
     self.path = path
-    self.lock = lock
+    self.lock = Lock(.leaf, lock)
     isWriter = lock != nil
     do throws(MarfaError) {
       let connection = lock != nil ? try Store.openWriter(path) : nil
@@ -142,12 +143,14 @@ final class Store: Sendable {
     }
   }
 
-  /// Closes the writing connection, folding the log into the database. Nothing may be written afterwards.
+  /// Closes the writing connection, folding the log into the database, and lets the next opener write. Nothing may be
+  /// written afterwards.
   func close() {
     checkpointer.close()
     readers.withLock { $0.removeAll() }
     writer.withLock { $0 = nil }
     wal.withLock { $0 = nil }
+    lock.withLock { $0 = nil }
   }
 
   // MARK: - Opening

@@ -127,16 +127,30 @@ public struct LocalNames: Sendable, Equatable {
 
   /// True when a new file of this name stays on this device.
   public func matches(_ name: FileName) -> Bool {
-    compiled.contains { LocalNames.matches($0[...], name.bytes[...]) }
+    compiled.contains { LocalNames.matches($0, name.bytes) }
   }
 
-  private static func matches(_ pattern: ArraySlice<UInt8>, _ name: ArraySlice<UInt8>) -> Bool {
-    guard let head = pattern.first else { return name.isEmpty }
-    let rest = pattern.dropFirst()
-    if head == UInt8(ascii: "*") {
-      return (0...name.count).contains { matches(rest, name.dropFirst($0)) }
+  /// Only the last star passed is ever tried again, further on: what an earlier one could take, the last can too. So
+  /// the work is the product of the lengths at most, whatever the pattern.
+  private static func matches(_ pattern: [UInt8], _ name: [UInt8]) -> Bool {
+    var at = 0
+    var index = 0
+    var star: (pattern: Int, name: Int)?
+    while index < name.count {
+      if at < pattern.count, pattern[at] == UInt8(ascii: "*") {
+        star = (at, index)
+        at += 1
+      } else if at < pattern.count, pattern[at] == UInt8(ascii: "?") || pattern[at] == name[index] {
+        at += 1
+        index += 1
+      } else if let last = star {
+        star = (last.pattern, last.name + 1)
+        at = last.pattern + 1
+        index = last.name + 1
+      } else {
+        return false
+      }
     }
-    guard let byte = name.first, head == UInt8(ascii: "?") || head == byte else { return false }
-    return matches(rest, name.dropFirst())
+    return pattern[at...].allSatisfy { $0 == UInt8(ascii: "*") }
   }
 }

@@ -63,11 +63,13 @@ extension Tree.Change {
     if case .blob(let hash) = node.content { try tree.blobs.release(hash, in: connection) }
   }
 
-  /// An item's title changed: its names follow.
-  func retitle(_ id: ItemID) throws(MarfaError) {
+  /// An item's title may have changed: its names follow. One that would be shown under the name it was shown under keeps
+  /// its number.
+  func retitle(_ id: ItemID, from old: String) throws(MarfaError) {
     guard let node = try connection.node(of: id), let item = try connection.item(id) else { return }
     let wanted = FileName.showing(title: item.title, type: item.type, id: item.id)
-    for place in try connection.entries(of: node.number) where place.name.title != item.title {
+    guard wanted != FileName.showing(title: old, type: item.type, id: item.id) else { return }
+    for place in try connection.entries(of: node.number) where place.name != wanted {
       let name = try connection.freeName(place.parent, wanted)
       try connection.renameEntry(place.parent, place.name, to: name)
       tree.notify([.entry(parent: place.parent, name: place.name), .entry(parent: place.parent, name: name)], in: self)
