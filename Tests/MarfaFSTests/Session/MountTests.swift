@@ -72,6 +72,25 @@ extension MountTests.InUse {
     #expect(try stuck.wait().status == 1)
   }
 
+  @Test("is not asked for a capability before every write")
+  func writesWithoutQuestions() throws {
+    let mount = try Mounted()
+    #expect(try run(["dd", "if=/dev/zero", "of=\(mount.path)/f", "bs=512", "count=100"]).status == 0)
+    #expect(mount.filesystem.state.read { $0.questions } <= 2)
+  }
+
+  @Test("looks up other names of a directory while one is stuck")
+  func stuckLookup() throws {
+    let filesystem = MemoryFileSystem()
+    filesystem.addFile("other", [1])
+    let mount = try Mounted(filesystem)
+    let stuck = try Program(["stat", mount.path + "/stuck"])
+    #expect(eventually { filesystem.stuck.read { $0 } == 1 })
+    #expect(try run(["stat", mount.path + "/other"], seconds: 3).status == 0)
+    filesystem.isFreed.update { $0 = true }
+    #expect(try stuck.wait().status == 1)
+  }
+
   @Test("carries many stuck calls at once, and lets the threads go again")
   func manyStuckReads() throws {
     let filesystem = MemoryFileSystem()
