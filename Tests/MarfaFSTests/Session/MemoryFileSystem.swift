@@ -267,7 +267,7 @@ final class MemoryFileSystem: FileSystemOperations {
     if bytes.starts(with: Array("park".utf8)) {
       let parked = reply.park()
       state.update { $0.parked.append(parked) }
-      parked.whenInterrupted { parked.take()?.fail(Errno(EINTR)) }
+      parked.whenInterrupted { $0.take()?.fail(Errno(EINTR)) }
       return
     }
     let part = bytes.dropFirst(Int(offset)).prefix(size)
