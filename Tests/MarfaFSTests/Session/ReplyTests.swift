@@ -150,7 +150,7 @@ final class SocketSession {
       let filesystem = MemoryFileSystem()
       let node = filesystem.addFile("f", Array("park".utf8))
       let session = try SocketSession(filesystem)
-      session.read(node: node)
+      _ = session.read(node: node)
       filesystem.state.update { $0.parked = [] }
       #expect(session.receive()?.error == -EIO)
       #expect(session.outstanding == 0)
