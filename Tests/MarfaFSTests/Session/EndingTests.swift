@@ -107,7 +107,7 @@ extension MountTests.Ending {
     #expect(try within(seconds: 5) { session.wait() } == .unmounted)
   }
 
-  @Test("ends when the kernel cuts it off")
+  @Test("ends when the kernel cuts it off", .enabled(if: isRoot, "needs root"))
   func aborted() throws {
     let mount = try Mounted()
     let minor = try #require(mount.session.device.split(separator: ":").last)
@@ -118,7 +118,7 @@ extension MountTests.Ending {
     #expect(try MountTable.top(at: mount.path) == nil)
   }
 
-  @Test("leaves what was mounted on the same directory before")
+  @Test("leaves what was mounted on the same directory before", .enabled(if: isRoot, "needs root"))
   func mountBeneath() throws {
     let directory = try TemporaryDirectory()
     #expect(try run(["mount", "-t", "tmpfs", "beneath", directory.path]).status == 0)

@@ -388,6 +388,8 @@ extension MemoryFileSystem.State {
     guard let node = nodes[number] else { return status }
     status.st_ino = ino_t(number)
     status.st_nlink = 1
+    status.st_uid = geteuid()
+    status.st_gid = getegid()
     status.st_mtim = node.mtime.timespec
     switch node.content {
     case .file(let bytes):

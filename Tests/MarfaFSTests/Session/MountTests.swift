@@ -5,7 +5,7 @@ import Testing
 @testable import MarfaFS
 
 /// Every test that mounts; one after the other, since each is full of threads.
-@Suite("A mount", .serialized, .enabled(if: mountingIsPossible, "needs root and /dev/fuse"), .timeLimit(.minutes(2)))
+@Suite("A mount", .serialized, .enabled(if: mountingIsPossible, "needs /dev/fuse, and root or fusermount3"), .timeLimit(.minutes(2)))
 struct MountTests {
   @Suite("that is in use", .serialized) struct InUse {}
   @Suite("that ends", .serialized) struct Ending {}
