@@ -24,6 +24,7 @@
 extern ssize_t copy_file_range(int, off_t *, int, off_t *, size_t, unsigned int);
 extern int fallocate(int, int, off_t, off_t);
 extern int pthread_setname_np(pthread_t, const char *);
+extern ssize_t splice(int, off_t *, int, off_t *, size_t, unsigned int);
 extern int renameat2(int, const char *, int, const char *, unsigned int);
 
 /// `ioctl(to, FICLONE, from)`: share the blocks of one file with another where the filesystem can.

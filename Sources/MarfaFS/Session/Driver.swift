@@ -7,7 +7,7 @@ import Synchronization
 /// The mount holds one reference from before the session starts until after it is destroyed.
 final class Driver: Sendable {
   /// How far the first exchange with the kernel has come.
-  private enum Greeting {
+  private enum Stage {
     static let none = 0
     static let agreed = 1
     static let told = 2
@@ -16,7 +16,9 @@ final class Driver: Sendable {
   /// The filesystem that answers.
   let operations: any FileSystemOperations
   private let whenReady: @Sendable () -> Void
-  private let greeting = Atomic<Int>(Greeting.none)
+  private let greeting = Atomic<Int>(Stage.none)
+  /// What the kernel offered in its INIT request: `flags` and, above them, `flags2`.
+  private let offer = Atomic<UInt64>(0)
   /// Requests taken on and not yet answered.
   private let owed = Atomic<Int>(0)
 
@@ -35,14 +37,26 @@ final class Driver: Sendable {
   /// A request was answered: libfuse touches neither it nor, for it, the session again.
   func end() { owed.wrappingSubtract(1, ordering: .releasing) }
 
+  /// Whether INIT is under way: asked, agreed on, and not yet answered.
+  var isGreeting: Bool { greeting.load(ordering: .relaxed) == Stage.agreed }
+
+  /// What the kernel can do, as its INIT request said; `nil` before that.
+  var offered: UInt64? {
+    get {
+      let flags = offer.load(ordering: .acquiring)
+      return flags == 0 ? nil : flags
+    }
+    set { offer.store(newValue ?? 0, ordering: .releasing) }
+  }
+
   /// The kernel and we have agreed on how to speak. It hears of it when the callback has returned.
-  func agreed() { greeting.store(Greeting.agreed, ordering: .releasing) }
+  func agreed() { greeting.store(Stage.agreed, ordering: .releasing) }
 
   /// A request was processed. If it was the first one, the mount now answers.
   func processed() {
-    guard greeting.load(ordering: .relaxed) == Greeting.agreed else { return }
+    guard isGreeting else { return }
     let (first, _) = greeting.compareExchange(
-      expected: Greeting.agreed, desired: Greeting.told, ordering: .acquiringAndReleasing)
+      expected: Stage.agreed, desired: Stage.told, ordering: .acquiringAndReleasing)
     if first { whenReady() }
   }
 

@@ -38,6 +38,14 @@ enum Library {
     return SessionHandle(raw: session)
   }
 
+  /// Mounts a session, and has it speak to the kernel by our own calls.
+  static func mount(_ session: SessionHandle, on path: String) throws(MountError) {
+    guard fuse_session_mount(session.raw, path) == 0 else { throw .refused(lastWords) }
+    var calls = makeDeviceCalls()
+    // It copies them, and keeps the descriptor that it has. It fails only without memory, and then keeps its own calls.
+    _ = fuse_session_custom_io(session.raw, &calls, session.descriptor)
+  }
+
   /// The command line libfuse is given.
   static func words(for configuration: MountConfiguration) -> [String] {
     var options = ["subtype=marfa", "fsname=\(escaped(configuration.source))", "default_permissions"]

@@ -49,7 +49,8 @@ public enum MountError: Error, Equatable, Sendable, CustomStringConvertible {
       "/dev/fuse is missing. Load the kernel's module: modprobe fuse. "
         + "In a container, start it with: --device /dev/fuse --cap-add SYS_ADMIN"
     case .deviceRefused(let error):
-      "/dev/fuse cannot be opened (\(error)). In a container, start it with: --device /dev/fuse --cap-add SYS_ADMIN"
+      "/dev/fuse cannot be opened (\(error)). Give it its usual rights, as root: chmod 666 /dev/fuse. "
+        + "In a container, start it with: --device /dev/fuse --cap-add SYS_ADMIN"
     case .noHelper:
       "fusermount3 is missing, and without it only root can mount. Install the package fuse3."
     case .option(let words):

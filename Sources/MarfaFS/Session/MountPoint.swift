@@ -115,20 +115,16 @@ public enum MountPoint {
   // MARK: What it takes
 
   private static func checkDevice() throws(MountError) {
-    if geteuid() == 0 {
-      do { _ = try Descriptor.open("/dev/fuse", O_RDWR) } catch {
-        throw [ENOENT, ENODEV, ENXIO].contains(error.code) ? .noDevice : .deviceRefused(error)
-      }
-    } else {
-      // The helper opens it with its own rights.
-      guard access("/dev/fuse", F_OK) == 0 else { throw .noDevice }
-      guard Helper.isInstalled else { throw .noHelper }
+    // libfuse opens it itself first, whoever we are.
+    do { _ = try Descriptor.open("/dev/fuse", O_RDWR) } catch {
+      throw [ENOENT, ENODEV, ENXIO].contains(error.code) ? .noDevice : .deviceRefused(error)
     }
+    guard geteuid() == 0 || Helper.isInstalled else { throw .noHelper }
   }
 }
 
 /// The program that mounts and unmounts for those who are not root.
-private enum Helper {
+enum Helper {
   private static let name = "fusermount3"
 
   /// Whether it is where programs are.

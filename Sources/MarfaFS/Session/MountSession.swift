@@ -72,10 +72,9 @@ public final class MountSession: Sendable {
     let path = try MountPoint.prepare(configuration.mountPoint)
     let driver = Driver(operations, whenReady: whenReady)
     let session = try Library.makeSession(configuration, driver)
-    guard fuse_session_mount(session.raw, path) == 0 else {
-      let words = Library.lastWords
+    do throws(MountError) { try Library.mount(session, on: path) } catch {
       Library.destroy(session, driver)
-      throw .refused(words)
+      throw error
     }
     let entry = try? MountTable.top(at: path)
     let mount = MountSession(

@@ -5,12 +5,17 @@ import MarfaEngine
 ///
 ///     let parked = reply.park()
 ///     let wait = blob.whenIn(range) { parked.take()?.file(descriptor: …) }
-///     parked.whenInterrupted { wait.cancel(); parked.take()?.fail(Errno(EINTR)) }
+///     parked.whenInterrupted { parked in
+///       wait.cancel()
+///       parked.take()?.fail(Errno(EINTR))
+///     }
+///
+/// One that nobody holds any more is a reply dropped: a defect, see ``Reply``.
 final class ParkedReply<Answer>: Sendable, Interruptible {
   private struct State: ~Copyable {
     var reply: Reply<Answer>?
     var interrupted = false
-    var handler: (@Sendable () -> Void)?
+    var handler: (@Sendable (ParkedReply<Answer>) -> Void)?
   }
 
   private let state: Lock<State>
@@ -39,14 +44,15 @@ final class ParkedReply<Answer>: Sendable, Interruptible {
 
   /// Runs `handler` once if the asking program stops waiting (Ctrl-C, a kill) before the reply was taken: at once when
   /// it already has. A take that comes at the same moment may win: the handler then finds nothing to take.
-  /// It runs on one of the session's threads, and is kept until the reply is taken.
-  func whenInterrupted(_ handler: @escaping @Sendable () -> Void) {
+  /// It runs on one of the session's threads, and is kept until the reply is taken; it is handed the parked reply, so
+  /// that it need not hold it and keep it alive.
+  func whenInterrupted(_ handler: @escaping @Sendable (ParkedReply<Answer>) -> Void) {
     let now = state.withLock { state in
       guard state.reply != nil else { return false }
       if !state.interrupted { state.handler = handler }
       return state.interrupted
     }
-    if now { handler() }
+    if now { handler(self) }
   }
 
   /// The asking program stopped waiting.
@@ -57,7 +63,7 @@ final class ParkedReply<Answer>: Sendable, Interruptible {
       state.handler = nil
       return handler
     }
-    handler?()
+    handler?(self)
   }
 }
 

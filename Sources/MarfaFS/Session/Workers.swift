@@ -40,6 +40,8 @@ final class Workers: Sendable {
       var ended: [pthread_t] = []
       /// The session has ended for at least one of them, and so for all.
       var isOver = false
+      /// Nobody waits for those that run any more: what ends now joins nobody.
+      var areLeft = false
     }
   }
 
@@ -78,8 +80,8 @@ final class Workers: Sendable {
   /// As if the session had ended: whoever waits for that goes on.
   func setOver() { threads.update { $0.isOver = true } }
 
-  /// Gets every thread to end, and waits until all have: `false` when one is stuck past the deadline. The session is to
-  /// have exited.
+  /// Gets every thread to end, and waits until all have: `false` when one is stuck past the deadline, and is left to
+  /// itself. The session is to have exited.
   func stop(by deadline: Deadline) -> Bool {
     while true {
       // Again and again: a thread may have looked whether to end just before it began to wait.
@@ -88,7 +90,10 @@ final class Workers: Sendable {
       let isEmpty = threads.wait(until: round) { $0.running.isEmpty && $0.starting == 0 ? true : nil }
       joinEnded()
       if isEmpty != nil { return true }
-      if deadline.hasPassed { return false }
+      if deadline.hasPassed {
+        threads.update { $0.areLeft = true }
+        return false
+      }
     }
   }
 
@@ -144,7 +149,7 @@ final class Workers: Sendable {
     free(buffer.mem)
     threads.update { threads in
       threads.running[ObjectIdentifier(worker)] = nil
-      threads.ended.append(worker.thread)
+      if threads.areLeft { pthread_detach(worker.thread) } else { threads.ended.append(worker.thread) }
       if session.hasExited { threads.isOver = true }
     }
   }

@@ -68,6 +68,36 @@ extension MountTests.Ending {
     #expect(filesystem.answerParked(.io) == 1)
   }
 
+  @Test("ends in a bounded time while it is busy, asked or not", arguments: [true, false, true, false])
+  func stopWhileBusy(isAsked: Bool) throws {
+    let filesystem = MemoryFileSystem()
+    for number in 0..<200 { filesystem.addFile("f\(number)", [UInt8](repeating: 1, count: 70_000)) }
+    let mount = try Mounted(filesystem)
+    let script = """
+      cd \(mount.path) || exit
+      for i in 1 2 3; do
+        (while ls -l && cat f* && cp f1 new$i && mv new$i old$i && rm old$i; do :; done) > /dev/null 2>&1 &
+      done
+      wait
+      """
+    let busy = try Program(["sh", "-c", script])
+    #expect(eventually { filesystem.state.read { $0.reads } >= 200 })
+    for number in 0..<200 { mount.invalidator.entry(parent: 1, name: Array("f\(number)".utf8)) }
+    if isAsked {
+      mount.session.requestStop()
+    } else {
+      #expect(try run(["fusermount3", "-u", "-z", mount.path]).status == 0)
+      // Those who are in it may stay as long as they like; it ends with the last of them.
+      #expect(mount.session.wait(seconds: 0.1) == nil)
+      #expect(try run(["pkill", "-P", "\(busy.pid)"]).status == 0)
+      kill(busy.pid, SIGTERM)
+    }
+    let (ending, took) = timed { mount.session.wait(seconds: 10) }
+    #expect(ending == (isAsked ? .stopped : .unmounted))
+    #expect(took < 2)
+    _ = try busy.wait()
+  }
+
   @Test("ends when somebody unmounts it")
   func unmountedElsewhere() throws {
     let mount = try Mounted()
@@ -77,7 +107,7 @@ extension MountTests.Ending {
     #expect(try within(seconds: 5) { session.wait() } == .unmounted)
   }
 
-  @Test("ends when the kernel cuts it off")
+  @Test("ends when the kernel cuts it off", .enabled(if: isRoot, "needs root"))
   func aborted() throws {
     let mount = try Mounted()
     let minor = try #require(mount.session.device.split(separator: ":").last)
@@ -88,7 +118,7 @@ extension MountTests.Ending {
     #expect(try MountTable.top(at: mount.path) == nil)
   }
 
-  @Test("leaves what was mounted on the same directory before")
+  @Test("leaves what was mounted on the same directory before", .enabled(if: isRoot, "needs root"))
   func mountBeneath() throws {
     let directory = try TemporaryDirectory()
     #expect(try run(["mount", "-t", "tmpfs", "beneath", directory.path]).status == 0)

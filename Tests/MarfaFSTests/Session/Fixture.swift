@@ -5,8 +5,11 @@ import Testing
 
 @testable import MarfaFS
 
-/// Why a mount cannot be made here, for tests that then say so; `nil` when it can.
-let mountingIsPossible: Bool = geteuid() == 0 && access("/dev/fuse", R_OK | W_OK) == 0
+/// Whether this process may do what only root may.
+let isRoot = geteuid() == 0
+
+/// Whether a mount can be made here: by root, or with the helper's help.
+let mountingIsPossible = access("/dev/fuse", R_OK | W_OK) == 0 && (isRoot || Helper.isInstalled)
 
 /// A directory of its own that goes away with the test, whatever is mounted on it.
 final class TemporaryDirectory: Sendable {
@@ -19,7 +22,7 @@ final class TemporaryDirectory: Sendable {
   }
 
   deinit {
-    while umount2(path, CInt(MNT_DETACH)) == 0 {}
+    while let entry = try? MountTable.top(at: path), MountPoint.detach(path, device: entry.device) == nil {}
     _ = try? run(["rm", "-rf", "--one-file-system", path])
   }
 }

@@ -37,7 +37,7 @@ extension MountTests.Making {
     #expect(try run(["ls", mounted.path]).status == 0, "the mount that was there goes on")
   }
 
-  @Test("replaces what a crashed process left", arguments: [1, 2])
+  @Test("replaces what a crashed process left", .enabled(if: isRoot, "needs root"), arguments: [1, 2])
   func crashed(count: Int) throws {
     let directory = try TemporaryDirectory()
     for _ in 0..<count { try leaveDeadMount(on: directory.path, type: "fuse.marfa") }
@@ -49,7 +49,7 @@ extension MountTests.Making {
     #expect(try MountTable.top(at: directory.path) == nil)
   }
 
-  @Test("leaves another program's dead mount alone, and says what to do")
+  @Test("leaves another program's dead mount alone, and says what to do", .enabled(if: isRoot, "needs root"))
   func foreignDeadMount() throws {
     let directory = try TemporaryDirectory()
     try leaveDeadMount(on: directory.path, type: "fuse.other")

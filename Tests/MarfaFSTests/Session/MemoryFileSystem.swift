@@ -4,6 +4,9 @@ import MarfaEngine
 
 @testable import MarfaFS
 
+/// `SEEK_HOLE`, which glibc hides from Swift.
+private let seekHole: CInt = 4
+
 /// A small filesystem in memory, with the few oddities the session's tests need.
 final class MemoryFileSystem: FileSystemOperations {
   /// What a node is.
@@ -30,6 +33,8 @@ final class MemoryFileSystem: FileSystemOperations {
     var reads = 0
     var lookups = 0
     var releases = 0
+    /// How often an extended attribute was asked for.
+    var questions = 0
     var changes: [AttributeChanges] = []
   }
 
@@ -205,7 +210,11 @@ final class MemoryFileSystem: FileSystemOperations {
 
   func getxattr(node: UInt64, name: UnsafeRawBufferPointer, size: Int, reply: consuming XattrReply) {
     let name = Array(name)
-    guard let value = state.read({ $0.nodes[node]?.xattrs[name] }) else { return reply.fail(.noData) }
+    let found = state.update { state in
+      state.questions += 1
+      return state.nodes[node]?.xattrs[name]
+    }
+    guard let value = found else { return reply.fail(.noData) }
     answer(reply, value, size)
   }
 
@@ -258,7 +267,7 @@ final class MemoryFileSystem: FileSystemOperations {
     if bytes.starts(with: Array("park".utf8)) {
       let parked = reply.park()
       state.update { $0.parked.append(parked) }
-      parked.whenInterrupted { parked.take()?.fail(Errno(EINTR)) }
+      parked.whenInterrupted { $0.take()?.fail(Errno(EINTR)) }
       return
     }
     let part = bytes.dropFirst(Int(offset)).prefix(size)
@@ -303,7 +312,7 @@ final class MemoryFileSystem: FileSystemOperations {
 
   func lseek(node: UInt64, handle: UInt64, offset: Int64, whence: CInt, reply: consuming SeekReply) {
     let size = Int64(state.read { $0.bytes(node).count })
-    if offset >= size { reply.fail(Errno(ENXIO)) } else { reply.offset(whence == 4 /* SEEK_HOLE */ ? size : offset) }
+    if offset >= size { reply.fail(Errno(ENXIO)) } else { reply.offset(whence == seekHole ? size : offset) }
   }
 
   // MARK: Open directories
@@ -379,6 +388,8 @@ extension MemoryFileSystem.State {
     guard let node = nodes[number] else { return status }
     status.st_ino = ino_t(number)
     status.st_nlink = 1
+    status.st_uid = geteuid()
+    status.st_gid = getegid()
     status.st_mtim = node.mtime.timespec
     switch node.content {
     case .file(let bytes):

@@ -5,7 +5,7 @@ import Testing
 @testable import MarfaFS
 
 /// Every test that mounts; one after the other, since each is full of threads.
-@Suite("A mount", .serialized, .enabled(if: mountingIsPossible, "needs root and /dev/fuse"), .timeLimit(.minutes(2)))
+@Suite("A mount", .serialized, .enabled(if: mountingIsPossible, "needs /dev/fuse, and root or fusermount3"), .timeLimit(.minutes(2)))
 struct MountTests {
   @Suite("that is in use", .serialized) struct InUse {}
   @Suite("that ends", .serialized) struct Ending {}
@@ -68,6 +68,25 @@ extension MountTests.InUse {
       let bytes = try within(seconds: 5) { contents(of: "\(path)/file \(number)") }
       #expect(bytes == [1, 2, 3])
     }
+    filesystem.isFreed.update { $0 = true }
+    #expect(try stuck.wait().status == 1)
+  }
+
+  @Test("is not asked for a capability before every write")
+  func writesWithoutQuestions() throws {
+    let mount = try Mounted()
+    #expect(try run(["dd", "if=/dev/zero", "of=\(mount.path)/f", "bs=512", "count=100"]).status == 0)
+    #expect(mount.filesystem.state.read { $0.questions } <= 2)
+  }
+
+  @Test("looks up other names of a directory while one is stuck")
+  func stuckLookup() throws {
+    let filesystem = MemoryFileSystem()
+    filesystem.addFile("other", [1])
+    let mount = try Mounted(filesystem)
+    let stuck = try Program(["stat", mount.path + "/stuck"])
+    #expect(eventually { filesystem.stuck.read { $0 } == 1 })
+    #expect(try run(["stat", mount.path + "/other"], seconds: 3).status == 0)
     filesystem.isFreed.update { $0 = true }
     #expect(try stuck.wait().status == 1)
   }
