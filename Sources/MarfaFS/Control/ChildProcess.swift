@@ -7,7 +7,7 @@ public enum ChildProcess {
   /// How a new process finds its surroundings.
   public struct Surroundings: Sendable {
     /// Descriptors of ours that it has under these numbers. All others are closed in it, but for 0, 1 and 2.
-    public var descriptors: [(from: CInt, to: CInt)] = []
+    public var descriptors: [(from: Descriptor, to: CInt)] = []
     /// Reads nothing from where we read.
     public var hasNoInput = false
     /// Is of no terminal: Ctrl-C there and its end are not for it.
@@ -27,7 +27,7 @@ public enum ChildProcess {
     defer { posix_spawn_file_actions_destroy(&actions) }
     if surroundings.hasNoInput { posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) }
     for descriptor in surroundings.descriptors {
-      posix_spawn_file_actions_adddup2(&actions, descriptor.from, descriptor.to)
+      posix_spawn_file_actions_adddup2(&actions, descriptor.from.raw, descriptor.to)
     }
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
@@ -46,7 +46,10 @@ public enum ChildProcess {
     defer { for word in arguments { free(word) } }
     arguments.append(nil)
     var child = pid_t()
-    let code = posix_spawnp(&child, program, &actions, &attributes, arguments, environ)
+    // The descriptors are open until they are the child's.
+    let code = withExtendedLifetime(surroundings) {
+      posix_spawnp(&child, program, &actions, &attributes, arguments, environ)
+    }
     guard code == 0 else { throw Errno(code) }
     return child
   }
@@ -65,7 +68,7 @@ public enum ChildProcess {
     guard let program = words.first, let (readEnd, writeEnd) = try? makePipe() else { return nil }
     var surroundings = Surroundings()
     surroundings.hasNoInput = true
-    surroundings.descriptors = [(writeEnd.raw, 2)]
+    surroundings.descriptors = [(writeEnd, 2)]
     guard let child = try? spawn(program, words, surroundings) else { return nil }
     return (status: wait(for: child), errors: String(decoding: drain(readEnd), as: UTF8.self))
   }

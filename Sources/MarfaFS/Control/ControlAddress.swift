@@ -59,7 +59,7 @@ public struct ControlAddress: Sendable, Equatable {
     let temporaryPath = "\(Path.parent(path))/\(temporary)"
     try Path.remove(temporaryPath)
     let socket = try Self.makeSocket()
-    try Self.withAddress("/proc/self/fd/\(folder.raw)/\(temporary)") { (address, size) throws(Errno) in
+    try Self.withAddress(of: folder, "/\(temporary)") { (address, size) throws(Errno) in
       guard bind(socket.raw, address, size) == 0 else { throw Errno.last }
     }
     do throws(Errno) {
@@ -98,7 +98,7 @@ public struct ControlAddress: Sendable, Equatable {
     let socket = try Self.makeSocket()
     var limit = timeval(tv_sec: seconds, tv_usec: 0)
     setsockopt(socket.raw, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
-    try Self.withAddress("/proc/self/fd/\(file.raw)") { (address, size) throws(Errno) in
+    try Self.withAddress(of: file, "") { (address, size) throws(Errno) in
       while Glibc.connect(socket.raw, address, size) != 0 {
         let error = Errno.last
         if error.code != EINTR { throw error }
@@ -122,9 +122,11 @@ public struct ControlAddress: Sendable, Equatable {
     return Descriptor(owning: raw)
   }
 
+  /// The short address of an open file, or of something in an open folder.
   private static func withAddress(
-    _ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) throws(Errno) -> Void
+    of file: Descriptor, _ rest: String, _ body: (UnsafePointer<sockaddr>, socklen_t) throws(Errno) -> Void
   ) throws(Errno) {
+    let path = "/proc/self/fd/\(file.raw)\(rest)"
     var address = sockaddr_un()
     address.sun_family = sa_family_t(AF_UNIX)
     let fits = withUnsafeMutableBytes(of: &address.sun_path) { room in
@@ -134,9 +136,11 @@ public struct ControlAddress: Sendable, Equatable {
     }
     guard fits else { throw .nameTooLong }
     let size = socklen_t(MemoryLayout<sockaddr_un>.size)
-    let result: Result<Void, Errno> = withUnsafePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
-        Result { () throws(Errno) in try body(pointer, size) }
+    let result: Result<Void, Errno> = withExtendedLifetime(file) {
+      withUnsafePointer(to: &address) { pointer in
+        pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
+          Result { () throws(Errno) in try body(pointer, size) }
+        }
       }
     }
     try result.get()

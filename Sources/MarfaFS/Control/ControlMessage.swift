@@ -48,7 +48,7 @@ public enum ControlAnswer: Sendable, Equatable {
   case failed(CommandFailure)
 
   /// The line, with its end.
-  var line: [UInt8] {
+  public var line: [UInt8] {
     let value: JSON =
       switch self {
       case .done(let result): ["ok": true, "result": .object(result)]
@@ -58,7 +58,7 @@ public enum ControlAnswer: Sendable, Equatable {
   }
 
   /// Reads a line; `nil` for what is no answer.
-  init?(line: [UInt8]) {
+  public init?(line: [UInt8]) {
     guard let object = (try? JSON(reading: line))?.object else { return nil }
     if object["ok"]?.bool == true, let result = object["result"]?.object {
       self = .done(result)

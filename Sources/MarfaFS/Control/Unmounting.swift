@@ -50,8 +50,8 @@ public enum Unmounting {
     CommandFailure(.environment, "unmount_failed", "\(mount.mountPoint) could not be unmounted: \(error)")
   }
 
-  /// What serves it has ended, and left the mount behind: nobody can have use for it.
-  private static func isDead(_ mount: MarfaMount) -> Bool {
+  /// True when the process that served it has ended and left the mount behind: nobody can have use for it.
+  public static func isDead(_ mount: MarfaMount) -> Bool {
     var status = statvfs()
     guard statvfs(mount.mountPoint, &status) != 0 else { return false }
     return errno == ENOTCONN || errno == ECONNABORTED
