@@ -1,1 +1,0 @@
-@main enum MarfaMount { static func main() {} }

@@ -1,0 +1,178 @@
+import CLinux
+import Glibc
+import MarfaEngine
+import MarfaFS
+
+/// `mount`: in the foreground until the mount ends; otherwise it starts a process in the background and returns once the
+/// mount answers.
+enum MountCommand {
+  /// How often a store that another process has is tried again: a command may have it for a moment.
+  private static let attempts = 30
+
+  static func run(_ options: MountOptions) throws(CommandFailure) {
+    guard options.isForeground else { return try BackgroundMount.start(options) }
+    // Before any thread: the signals that end a mount are for the one that waits for them.
+    Signals.block()
+    if let path = options.log { LogFile.take(try LogFile.open(path)) }
+    guard let ready = options.readyDescriptor else {
+      return try serve(options) { (facts) throws(CommandFailure) in
+        try Output.print(options.asJSON ? JSON.object(facts).text : MountReport.text(facts))
+        return true
+      }
+    }
+    // The process in the background. It stands in the way of no folder, and answers whoever started it.
+    _ = fcntl(ready, F_SETFD, FD_CLOEXEC)
+    let pipe = Descriptor(owning: ready)
+    chdir("/")
+    do throws(CommandFailure) {
+      try serve(options) { facts in BackgroundMount.report(.done(facts), to: pipe) }
+    } catch {
+      Log.error(error.message)
+      _ = BackgroundMount.report(.failed(error), to: pipe)
+      throw error
+    }
+  }
+
+  /// Mounts, tells `ready` when the mount answers, and serves it to its end. `ready` answers false when nobody wants the
+  /// mount any more.
+  private static func serve(
+    _ options: MountOptions, ready: (JSON.Object) throws(CommandFailure) -> Bool
+  ) throws(CommandFailure) {
+    let mountPoint: String
+    do throws(MountError) { mountPoint = try MountPoint.prepare(options.mountPoint) } catch {
+      throw explained(error, options)
+    }
+    let copy = try open(options)
+    do throws(CommandFailure) {
+      try choose(options, copy)
+      try mount(options, copy, mountPoint, ready: ready)
+    } catch {
+      copy.close()
+      throw error
+    }
+  }
+
+  private static func mount(
+    _ options: MountOptions, _ copy: WorkingCopy, _ mountPoint: String,
+    ready: (JSON.Object) throws(CommandFailure) -> Bool
+  ) throws(CommandFailure) {
+    var configuration = MountConfiguration(mountPoint: mountPoint, source: copy.path)
+    configuration.isReadOnly = copy.isReader
+    configuration.options = options.fuseOptions
+    let mounted: MountedStore
+    do throws(MountError) { mounted = try MountedStore.mount(copy, configuration, log: options.log) } catch {
+      throw CommandFailure(error)
+    }
+    Signals.watch { signal in
+      Log.notice("told to end (signal \(signal))")
+      mounted.requestStop()
+    }
+    do throws(CommandFailure) {
+      guard mounted.waitUntilReady() else {
+        throw CommandFailure(.environment, "mount_failed", "\(mountPoint) was mounted and ended at once")
+      }
+      Log.notice("\(copy.path) is mounted at \(mounted.mountPoint) (\(copy.isReader ? "reader" : "writer"))")
+      if try !ready(MountReport.facts(options, copy, mounted)) {
+        Log.notice("the command that started this mount has ended before it answered")
+        mounted.requestStop()
+      }
+    } catch {
+      mounted.requestStop()
+      mounted.wait()
+      throw error
+    }
+    switch mounted.wait() {
+    case .stopped, .unmounted: Log.notice("\(mounted.mountPoint) is unmounted")
+    case .failed:
+      throw CommandFailure(.environment, "mount_failed", "the mount at \(mounted.mountPoint) failed; the log says how")
+    }
+  }
+
+  // MARK: The store
+
+  private static func open(_ options: MountOptions) throws(CommandFailure) -> WorkingCopy {
+    if options.isDefaultStore { try Locations.makeFolder(of: options.store) }
+    var settings = WorkingCopy.Options()
+    settings.reader = options.isReader
+    settings.tree = options.tree
+    do throws(MarfaError) {
+      var copy = try WorkingCopy(path: options.store, options: settings)
+      // Whoever has the store may be a command that is about to end. One that has it mounted is not.
+      for _ in 0..<attempts where copy.isReader && !options.isReader && StoreHolder.mountPoint(of: copy.path) == nil {
+        copy.close()
+        usleep(100_000)
+        copy = try WorkingCopy(path: options.store, options: settings)
+      }
+      return copy
+    } catch {
+      throw CommandFailure(error)
+    }
+  }
+
+  /// Keeps in the store what was chosen for it.
+  private static func choose(_ options: MountOptions, _ copy: WorkingCopy) throws(CommandFailure) {
+    guard options.budget != nil || options.keep != nil else { return }
+    guard !copy.isReader else {
+      Log.warning("a reader chooses no budget: --budget and --keep are left as the store has them")
+      return
+    }
+    do throws(MarfaError) {
+      if let keep = options.keep { try copy.blobs.setKeep(keep) }
+      if let budget = options.budget { try copy.blobs.setBudget(budget) }
+    } catch {
+      throw CommandFailure(error)
+    }
+  }
+
+  /// A mount point that can't be one, because it is the store.
+  private static func explained(_ error: MountError, _ options: MountOptions) -> CommandFailure {
+    let store = (try? Path.status(options.store)) ?? nil
+    let isFolder = store.map { $0.st_mode & S_IFMT == S_IFDIR } ?? false
+    switch error {
+    case .missing where isFolder, .notDirectory where isFolder:
+      return CommandLineParser.usage(
+        "the store comes first, then the folder: marfa-mount \(options.mountPoint) \(options.store)")
+    default: return CommandFailure(error)
+    }
+  }
+}
+
+/// What is said of a mount that answers.
+enum MountReport {
+  /// As JSON.
+  static func facts(_ options: MountOptions, _ copy: WorkingCopy, _ mounted: MountedStore) -> JSON.Object {
+    var facts: JSON.Object = [
+      "store": .string(copy.path), "mount_point": .string(mounted.mountPoint), "pid": .integer(getpid()),
+      "mode": .string(copy.isReader ? "reader" : "writer"), "log": .optional(options.log),
+    ]
+    if copy.isReader && !options.isReader {
+      facts["writer_pid"] = StoreHolder.pid(of: copy.path).map { .integer($0) } ?? .null
+      facts["writer_mount_point"] = .optional(StoreHolder.mountPoint(of: copy.path))
+    }
+    let recovered = copy.recoveredFiles()
+    if !recovered.isEmpty { facts["recovered"] = .array(recovered.map { .string($0) }) }
+    return facts
+  }
+
+  /// In words.
+  static func text(_ facts: JSON.Object) -> String {
+    func word(_ key: String) -> String { Output.safe(facts[key]?.string ?? "") }
+    var lines = ["Mounted \(word("store")) at \(word("mount_point"))"]
+    if let writer = facts["writer_pid"] {
+      let who = writer.integer.map { "Process \($0)" } ?? "Another process"
+      let at = facts["writer_mount_point"]?.string.map { ", mounted at \(Output.safe($0))" } ?? ""
+      lines.append("\(who) has this store open for writing\(at); this mount is a reader: nothing can be written here.")
+    } else if word("mode") == "reader" {
+      lines.append("It is a reader: nothing can be written here.")
+    }
+    if let recovered = facts["recovered"]?.array?.count {
+      lines.append(
+        recovered == 1
+          ? "What a file had that was being written when a process ended was kept: see \"marfa-mount status\"."
+          : "What \(recovered) files had that were being written when a process ended was kept: "
+            + "see \"marfa-mount status\".")
+    }
+    if facts["log"]?.string != nil { lines.append("The log is at \(word("log"))") }
+    return lines.joined(separator: "\n")
+  }
+}

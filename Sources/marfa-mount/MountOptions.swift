@@ -1,0 +1,92 @@
+import MarfaEngine
+import MarfaFS
+
+/// What `mount` is to do.
+struct MountOptions {
+  /// The store's path, canonical.
+  var store: String
+  /// True when no store was named, and the default one is meant.
+  var isDefaultStore: Bool
+  /// The folder to mount at, from the root.
+  var mountPoint: String
+  var isReader: Bool
+  var isForeground: Bool
+  var asJSON: Bool
+  /// The options of libfuse and the kernel.
+  var fuseOptions: [String]
+  var budget: FileBudget?
+  var keep: KeepSetting?
+  var tree: Tree.Settings
+  /// Where the log is to go; `nil` for the usual place, and in the foreground for standard error.
+  var log: String?
+  /// Where to tell the command that started this process how it went.
+  var readyDescriptor: CInt?
+  /// The options as they were given, for the process in the background.
+  private var words: [String]
+
+  /// Reads and checks a command line.
+  init(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    switch line.operands.count {
+    case 1:
+      store = try Locations.defaultStore()
+      isDefaultStore = true
+      mountPoint = line.operands[0]
+    case 2:
+      store = line.operands[0]
+      isDefaultStore = false
+      mountPoint = line.operands[1]
+    case 0: throw CommandLineParser.usage("name the folder to mount at: marfa-mount [STORE] FOLDER")
+    default:
+      throw CommandLineParser.usage(
+        "mount takes a store and a folder, and was given \(line.operands.count) words; quote names with blanks in them")
+    }
+    for word in line.operands where word.isEmpty { throw CommandLineParser.usage("an empty name is no path") }
+    try Self.refuseMistakes(line)
+    store = Locations.canonicalStore(store)
+    mountPoint = Locations.absolute(mountPoint)
+    isReader = line.has(.reader)
+    isForeground = line.has(.foreground)
+    asJSON = line.has(.json)
+    fuseOptions = try Values.fuseOptions(line.values(.fuseOptions))
+    budget = try line.value(.budget).map { (text) throws(CommandFailure) in try Values.budget(text) }
+    keep = try line.value(.keep).map { (text) throws(CommandFailure) in try Values.keep(text) }
+    tree = Tree.Settings()
+    if let text = line.value(.localNames) { tree.localNames = try Values.localNames(text) }
+    if let text = line.value(.settle) { tree.settling = try Values.settling(text) }
+    if let type = line.value(.directoryType) {
+      guard !type.isEmpty, type != "*", !FileTypes.isFileType(type) else {
+        throw CommandLineParser.usage("--directory-type is the type of an item such as core.note, not \"\(type)\"")
+      }
+      tree.directoryType = type
+    }
+    log = line.value(.log).map { Locations.absolute($0) }
+    readyDescriptor = line.value(.readyDescriptor).flatMap { CInt($0) }
+    words = []
+    for option in line.command.options where option != .foreground && option != .json && option != .log {
+      words += line.values(option).flatMap { option.value == nil ? [option.spelling] : [option.spelling, $0] }
+    }
+  }
+
+  /// The command line of the process in the background.
+  func background(readyDescriptor: CInt, log: String) -> [String] {
+    ["mount", "--foreground", CommandOption.readyDescriptor.spelling, String(readyDescriptor), "--log", log] + words + [
+      "--", store, mountPoint,
+    ]
+  }
+
+  /// Catches a line that would do something else than what was meant.
+  private static func refuseMistakes(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    guard let first = line.operands.first, !line.isCommandNamed else { return }
+    let isThere = ((try? Path.status(first)) ?? nil) != nil
+    guard !isThere, !first.contains("/") else { return }
+    if let near = Spelling.nearest(to: first, among: Command.allCases.map { $0.rawValue }) {
+      throw CommandLineParser.usage("\"\(first)\" is no command and no path. Did you mean \(near)?")
+    }
+    // A command of another version, perhaps: not to be made a store of.
+    if line.operands.count > 1, !first.contains(".") {
+      throw CommandLineParser.usage(
+        "\"\(first)\" is no command, and no store that is there. To make a store of that name: "
+          + "marfa-mount mount \(first) FOLDER")
+    }
+  }
+}
