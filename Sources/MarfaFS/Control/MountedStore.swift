@@ -22,17 +22,16 @@ public final class MountedStore: Sendable {
     let isReady = Monitor(false)
     let since = Timestamp.now
     let invalidator = Invalidator()
-    let fileSystem = FileSystem(copy, invalidator: invalidator)
     let session = try MountSession.mount(
-      configuration, fileSystem, invalidator: invalidator, whenReady: { isReady.update { $0 = true } },
-      whenStopping: { fileSystem.stop() })
+      configuration, FileSystem(copy, invalidator: invalidator), invalidator: invalidator,
+      whenReady: { isReady.update { $0 = true } })
     let mountPoint = session.mountPoint
     let commands = Commands(
       copy,
       mount: Commands.Mount(
         facts: {
-          MountFacts(
-            mountPoint: mountPoint, pid: Int(getpid()), since: since, passthrough: fileSystem.usesPassthrough, log: log)
+          // Every read comes through us: kernel passthrough is not used.
+          MountFacts(mountPoint: mountPoint, pid: Int(getpid()), since: since, passthrough: false, log: log)
         }, unmount: { session.requestStop() }))
     var server: ControlServer?
     do throws(Errno) { server = try ControlServer(commands) } catch {
