@@ -26,6 +26,10 @@ public final class WorkingCopy: Sendable {
     blobStore = try BlobStore(store: store)
     tree = Tree(store: store, blobs: blobStore, settings: options.tree)
     guard store.isWriter else { return }
+    let wasOpen = try store.write { (connection) throws(MarfaError) -> Bool in
+      defer { _ = try? connection.setSetting("open", "yes") }
+      return try connection.setting("open") != nil
+    }
     try store.write { (connection) throws(MarfaError) in
       guard try connection.setting("store_id") == nil else { return }
       try connection.setSetting("store_id", "\(ItemID.mint())")
@@ -46,6 +50,8 @@ public final class WorkingCopy: Sendable {
         }
       }
     }
+    // The last process did not end by itself: it may have left bytes that nothing refers to.
+    if wasOpen { sealing.post { [tree] in Recovery.sweepHeld(tree) } }
   }
 
   /// Where the store is.
@@ -66,7 +72,8 @@ public final class WorkingCopy: Sendable {
 
   /// Ends the handle: finishes what is being sealed and folds the log into the database. Call nothing afterwards.
   public func close() {
-    sealing.close()
+    sealing.close(dropping: true)
+    if store.isWriter { try? store.write { (connection) throws(MarfaError) in try connection.setSetting("open", nil) } }
     store.close()
   }
 

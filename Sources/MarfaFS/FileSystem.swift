@@ -27,7 +27,7 @@ final class FileSystem: FileSystemOperations {
     let tree = copy.tree
     let isReader = copy.isReader
     self.room = room
-    files = OpenFiles { OpenFile($0, tree: tree, room: room, isReader: isReader) }
+    files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, room: room, isReader: isReader) }
     timeout = isReader ? 1 : 86_400
     tree.observe { [invalidator] changes in
       for change in changes {

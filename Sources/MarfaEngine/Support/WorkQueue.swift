@@ -48,10 +48,14 @@ public final class WorkQueue: @unchecked Sendable {
     return true
   }
 
-  /// Takes no more jobs and returns once those it had are done.
-  public func close() {
+  /// Takes no more jobs and returns once those it had are done; with `dropping`, once those under way are.
+  public func close(dropping: Bool = false) {
     pthread_mutex_lock(mutex)
     closed = true
+    if dropping {
+      jobs.removeAll()
+      first = 0
+    }
     pthread_cond_broadcast(changed)
     while threads > 0 { pthread_cond_wait(changed, mutex) }
     pthread_mutex_unlock(mutex)

@@ -18,8 +18,8 @@ enum Recovery {
         let path = "\(files.root)/staged/\(name)"
         guard !kept.contains(path), let status = try Path.status(path) else { continue }
         let owner = BlobFiles.parseStaged(name)
-        // Two names: it was sealed, and only the old name is left.
-        if status.st_nlink > 1 {
+        if let owner, isSealed(owner.node, status, tree) {
+          // Only the old name was left to go.
           try Path.remove(path)
           continue
         }
@@ -38,6 +38,34 @@ enum Recovery {
       throw .io(error, "looking through \(files.root)/staged")
     }
     return unsealed
+  }
+
+  /// True when a staged file is, under its other name, what its node's row says, or was, and the node is gone.
+  private static func isSealed(_ number: Int64, _ status: stat, _ tree: Tree) -> Bool {
+    guard status.st_nlink > 1 else { return false }
+    guard let node = try? tree.node(number) else { return true }
+    guard case .blob(let hash) = node.content, let held = try? Path.status(tree.blobs.files.held(hash)) else {
+      return false
+    }
+    return held.st_ino == status.st_ino
+  }
+
+  /// Removes files under `held/` that no row knows: a process ended between giving bytes their name and committing what
+  /// refers to them. Looks at one folder at a time, so that nobody waits long.
+  static func sweepHeld(_ tree: Tree) {
+    let root = tree.blobs.files.root + "/held"
+    for folder in (try? Path.names(in: root)) ?? [] where folder.utf8.count == 2 {
+      let done: Void? = try? tree.change { (change) throws(MarfaError) in
+        for name in (try? Path.names(in: "\(root)/\(folder)")) ?? [] {
+          // What is no hash is not ours to judge.
+          guard let hash = BlobHash(folder + name), try change.connection.blob(hash)?.held != true else { continue }
+          do throws(Errno) { try Path.remove("\(root)/\(folder)/\(name)") } catch {
+            Log.warning("\(root)/\(folder)/\(name) stays behind: \(error)")
+          }
+        }
+      }
+      if done == nil { return }
+    }
   }
 
   /// Takes away the names of a file that was made and that no writer closed.

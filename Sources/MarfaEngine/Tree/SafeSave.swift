@@ -13,6 +13,15 @@ struct Displaced {
   }
   private var nodes: [Place: (node: Int64, since: Int64)] = [:]
 
+  /// True when a file renamed so may be an editor's backup: an editor's own name, one that has the old name in it, or
+  /// one that ends as backups and temporaries do. A photo that gets a name of its own is no backup.
+  static func isBackup(_ name: FileName, of old: FileName, _ settings: Tree.Settings) -> Bool {
+    if settings.localNames.matches(name) { return true }
+    let text = name.title
+    if text.contains(FileName(stored: old.stem).title) { return true }
+    return [".bak", ".tmp", ".temp", ".old", ".orig", ".backup", ".sav"].contains { text.lowercased().hasSuffix($0) }
+  }
+
   mutating func remember(_ node: Int64, at parent: Int64, _ name: FileName, until now: Int64) {
     if nodes.count >= 256 { nodes = nodes.filter { now - $0.value.since < Displaced.window } }
     nodes[Place(parent: parent, name: name)] = (node, now)

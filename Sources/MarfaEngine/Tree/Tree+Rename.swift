@@ -72,7 +72,7 @@ extension Tree.Change {
     if tookOver {
       node.local = false
     } else {
-      if node.kind == .file, node.item != nil, node.links == 1 {
+      if node.kind == .file, node.item != nil, node.links == 1, Displaced.isBackup(newName, of: name, tree.settings) {
         tree.displaced.withLock { $0.remember(node.number, at: from.number, name, until: now.nanoseconds) }
       }
       try placeChanged(&node, from: from, name, to: to, newName)

@@ -57,33 +57,36 @@ final class OpenFile: Sendable {
   /// Brings the bytes within reach. Every opener calls it; the first does it.
   func load() throws(MarfaError) {
     try changing.withLock { (changing) throws(MarfaError) in
-      guard !changing.isLoaded else { return }
-      for _ in 0..<16 {
-        guard var node = try tree.node(number) else { throw .file(.stale) }
-        var descriptor: Descriptor?
-        switch node.content {
-        case .empty: break
-        case .blob(let hash): descriptor = try tree.open(hash)
-        case .staged(let id):
-          if isReader {
-            // The writer may be sealing it this moment: look again then.
-            guard let staged = try tree.openForReading(id, of: number) else { continue }
-            descriptor = staged
-          } else {
-            guard let sealed = try tree.sealLeftOver(id, of: number) else { throw .file(.stale) }
-            node = sealed
-            if case .blob(let hash) = node.content { descriptor = try tree.open(hash) }
-          }
-        }
-        facts.withLock { facts in
-          facts.node = node
-          facts.descriptor = descriptor
-        }
-        changing.isLoaded = true
-        return
-      }
-      throw .file(.stale)
+      if !changing.isLoaded { try load(&changing) }
     }
+  }
+
+  private func load(_ changing: inout Changing) throws(MarfaError) {
+    for _ in 0..<16 {
+      guard var node = try tree.node(number) else { throw .file(.stale) }
+      var descriptor: Descriptor?
+      switch node.content {
+      case .empty: break
+      case .blob(let hash): descriptor = try tree.open(hash)
+      case .staged(let id):
+        if isReader {
+          // The writer may be sealing it this moment: look again then.
+          guard let staged = try tree.openForReading(id, of: number) else { continue }
+          descriptor = staged
+        } else {
+          guard let sealed = try tree.sealLeftOver(id, of: number) else { throw .file(.stale) }
+          node = sealed
+          if case .blob(let hash) = node.content { descriptor = try tree.open(hash) }
+        }
+      }
+      facts.withLock { facts in
+        facts.node = node
+        facts.descriptor = descriptor
+      }
+      changing.isLoaded = true
+      return
+    }
+    throw .file(.stale)
   }
 
   /// The same for a file that was made this moment, with what it will be written to.
@@ -134,7 +137,10 @@ final class OpenFile: Sendable {
       guard var node = stored ?? facts.node else { return nil }
       if stored == nil { node.links = 0 }
       if let size = facts.size { node.size = size }
-      if let mtime = facts.mtime { node.mtime = mtime }
+      if let mtime = facts.mtime {
+        node.mtime = mtime
+        node.ctime = max(node.ctime, mtime)
+      }
       return node
     }
   }
@@ -282,7 +288,14 @@ final class OpenFile: Sendable {
   /// content as it is; it is sealed with the last writer then.
   private func commit(_ changing: inout Changing, durably: Bool, isLast: Bool) throws(MarfaError) {
     if let failure = changing.failure { throw .io(failure.error, "file \(number) is not kept: a write failed") }
-    guard !changing.isAbandoned else { return }
+    guard !changing.isAbandoned else {
+      // Its names are gone: what is written is there for those who have it open, and for nobody after them.
+      if isLast, let staged = changing.staged {
+        tree.discard(staged)
+        changing.staged = nil
+      }
+      return facts.withLock { $0.isDirty = false }
+    }
     let (mtime, isDirty, isEmptyAlready) = facts.withLock {
       ($0.mtime ?? $0.node?.mtime ?? .now, $0.isDirty, $0.node?.content == .empty && $0.mtime == nil)
     }
@@ -316,7 +329,10 @@ final class OpenFile: Sendable {
 
   /// The store has it now: it answers for size and time again. `nil`: the last name is gone, and nothing is kept.
   private func settled(_ node: Node?, _ changing: inout Changing) {
-    if node == nil { changing.isAbandoned = true }
+    if node == nil {
+      changing.isAbandoned = true
+      if let staged = changing.staged { tree.discard(staged) }
+    }
     facts.withLock { facts in
       facts.isDirty = false
       facts.isNew = false
@@ -334,7 +350,6 @@ final class OpenFile: Sendable {
     if let staged = changing.staged, !changing.isAdopted { tree.discard(staged) }
     changing.staged = nil
     changing.failure = nil
-    changing.isAbandoned = true
     changing.isLoaded = false
     let isNew = facts.withLock { facts in
       defer { facts.isNew = false }
@@ -344,7 +359,12 @@ final class OpenFile: Sendable {
       facts.isDirty = false
       return facts.isNew
     }
-    return isNew ? try tree.abandon(number) : []
+    guard isNew else {
+      try load(&changing)
+      return []
+    }
+    changing.isAbandoned = true
+    return try tree.abandon(number)
   }
 
   // MARK: - Attributes
@@ -386,12 +406,18 @@ final class OpenFiles: Sendable {
   }
   private let slots = Lock<[Int64: Slot]>(.files, [:])
   private let make: @Sendable (Int64) -> OpenFile
+  /// Handles of one node share one file. A reader's don't: each has the version that was the writer's when it opened.
+  private let isShared: Bool
 
-  init(make: @escaping @Sendable (Int64) -> OpenFile) { self.make = make }
+  init(isShared: Bool, make: @escaping @Sendable (Int64) -> OpenFile) {
+    self.isShared = isShared
+    self.make = make
+  }
 
   /// The open file of a node, with one handle more.
   func retain(_ number: Int64) -> OpenFile {
-    slots.withLock { slots in
+    guard isShared else { return make(number) }
+    return slots.withLock { slots in
       if let slot = slots[number] {
         slots[number]?.handles += 1
         return slot.file
