@@ -35,6 +35,18 @@ public enum MountPoint {
     return Helper.unmount(path) ? nil : error
   }
 
+  /// Sets how many bytes the kernel reads ahead in what is mounted at `path`. It takes the setting over from INIT, so this
+  /// works only once the mount answers. Where it may not be set, it stays as it is.
+  static func setReadAhead(_ bytes: Int, at path: String) {
+    do throws(Errno) {
+      guard let entry = try MountTable.top(at: path), entry.type == type else { return }
+      let setting = try Descriptor.open("/sys/class/bdi/\(entry.device)/read_ahead_kb", O_WRONLY)
+      try setting.write(Array("\(bytes / 1024)".utf8), at: 0)
+    } catch {
+      Log.debug("\(path): the kernel reads ahead as it likes: \(error)")
+    }
+  }
+
   // MARK: What is there
 
   /// The path without symbolic links. The last component of a crashed mount may not be looked into, and need not be.

@@ -13,6 +13,9 @@ public struct MountConfiguration: Sendable {
   public var isReadOnly = false
   /// The person's own `-o` options, each as it was given.
   public var options: [String] = []
+  /// How many bytes the kernel reads ahead of a program that reads in order, and at most asks for in one read; `nil` for
+  /// its own setting, 128 KiB, which only root can raise. It also reads so much around a page of a mapped file.
+  public var readAhead: Int?
   /// How many seconds the end may take before what is stuck is left behind.
   public var stopLimit = 5.0
   /// How many seconds of these open files and calls under way are given to end by themselves.
@@ -70,7 +73,10 @@ public final class MountSession: Sendable {
     whenStopping: @escaping @Sendable () -> Void = {}
   ) throws(MountError) -> MountSession {
     let path = try MountPoint.prepare(configuration.mountPoint)
-    let driver = Driver(operations, whenReady: whenReady)
+    let driver = Driver(operations) {
+      if let readAhead = configuration.readAhead { MountPoint.setReadAhead(readAhead, at: path) }
+      whenReady()
+    }
     let session = try Library.makeSession(configuration, driver)
     do throws(MountError) { try Library.mount(session, on: path) } catch {
       Library.destroy(session, driver)

@@ -19,6 +19,17 @@ extension MountTests.Ending {
     #expect(mount.session.threadCount == 0)
   }
 
+  @Test("lets go of its filesystem when it has ended")
+  func release() throws {
+    weak var filesystem: MemoryFileSystem?
+    do {
+      let mount = try Mounted()
+      filesystem = mount.filesystem
+      #expect(try run(["ls", mount.path]).status == 0)
+    }
+    #expect(eventually { filesystem == nil })
+  }
+
   @Test("ends in a bounded time while a program has a file open, and the program is told")
   func stopWithOpenFile() throws {
     let filesystem = MemoryFileSystem()

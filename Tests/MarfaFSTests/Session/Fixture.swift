@@ -44,9 +44,11 @@ final class Mounted: Sendable {
     var configuration = MountConfiguration(mountPoint: directory.path, source: "test")
     configuration.stopLimit = 2
     change(&configuration)
+    let ready = Monitor(false)
     session = try MountSession.mount(
-      configuration, filesystem, invalidator: invalidator, workers: limits,
+      configuration, filesystem, invalidator: invalidator, workers: limits, whenReady: { ready.update { $0 = true } },
       whenStopping: { _ = filesystem.answerParked(.io) })
+    try #require(ready.wait(until: .after(seconds: 5)) { $0 ? true : nil } == true, "the mount does not answer")
   }
 
   deinit {

@@ -5,7 +5,9 @@ import Testing
 @testable import MarfaFS
 
 /// Every test that mounts; one after the other, since each is full of threads.
-@Suite("A mount", .serialized, .enabled(if: mountingIsPossible, "needs /dev/fuse, and root or fusermount3"), .timeLimit(.minutes(2)))
+@Suite(
+  "A mount", .serialized, .timeLimit(.minutes(2)),
+  .enabled(if: mountingIsPossible, "needs /dev/fuse, and root or fusermount3"))
 struct MountTests {
   @Suite("that is in use", .serialized) struct InUse {}
   @Suite("that ends", .serialized) struct Ending {}
@@ -142,6 +144,15 @@ extension MountTests.InUse {
     let mount = try Mounted { $0.source = "/a b/c,d\\e.db" }
     let outcome = try run(["findmnt", "-n", "-o", "SOURCE,FSTYPE", mount.path])
     #expect(outcome.output.contains("c,d\\") && outcome.output.contains("fuse.marfa"))
+  }
+
+  @Test("is read in large pieces when it is to be", .enabled(if: isRoot, "needs root"))
+  func readAhead() throws {
+    let filesystem = MemoryFileSystem()
+    filesystem.addFile("f", [UInt8](repeating: 1, count: 16 << 20))
+    let mount = try Mounted(filesystem) { $0.readAhead = 1 << 20 }
+    #expect(try run(["dd", "if=\(mount.path)/f", "of=/dev/null", "bs=64k"]).status == 0)
+    #expect(filesystem.state.read { $0.reads } < 40)
   }
 
   @Test("refuses writes when it only reads")

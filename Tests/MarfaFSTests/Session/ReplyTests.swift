@@ -241,12 +241,14 @@ final class SocketSession {
   @Test("is to a request that is read no further than it reaches")
   func offer() {
     let header = SocketSession.words([0, 26, 0, 0, 0, 0, 0, 0, 0, 0])
-    func offer(_ body: [UInt32]) -> UInt64? {
-      (header + SocketSession.words(body)).withUnsafeBytes { Greeting.offer(in: $0) }
+    // 0 for none: an optional integer in an expectation trips the address sanitizer inside the testing library.
+    func offer(_ body: [UInt32]) -> UInt64 {
+      (header + SocketSession.words(body)).withUnsafeBytes { Greeting.offer(in: $0) ?? 0 }
     }
     #expect(offer([7, 36, 0, 5, 6]) == 6 << 32 | 5)
     #expect(offer([7, 22, 0, 5]) == 5)
-    #expect(offer([7, 1]) == nil)
-    #expect([UInt8](repeating: 0, count: 64).withUnsafeBytes { Greeting.offer(in: $0) } == nil)
+    #expect(offer([7, 1]) == 0)
+    let other = [UInt8](repeating: 255, count: 64)
+    #expect(other.withUnsafeBytes { Greeting.offer(in: $0) ?? 0 } == 0)
   }
 }
