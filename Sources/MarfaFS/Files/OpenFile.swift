@@ -231,15 +231,14 @@ final class OpenFile: Sendable {
     return staged
   }
 
-  /// Records that the bytes changed now. The first change of a run takes set-user-ID and set-group-ID away
-  /// (`FUSE_CAP_HANDLE_KILLPRIV` leaves that to us).
+  /// Records that the bytes changed now, which takes set-user-ID and set-group-ID away (`FUSE_HANDLE_KILLPRIV_V2` leaves
+  /// that to us).
   private func noteChange(size: Int64) throws(MarfaError) {
     let mode = facts.withLock { facts -> mode_t? in
       facts.size = size
       facts.mtime = .now
-      let wasDirty = facts.isDirty
       facts.isDirty = true
-      guard !wasDirty, let mode = facts.node?.mode,
+      guard let mode = facts.node?.mode,
         mode & S_ISUID != 0 || mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
       else { return nil }
       facts.node?.mode = OpenFile.withoutPrivileges(mode)
