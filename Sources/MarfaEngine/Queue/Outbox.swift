@@ -135,18 +135,39 @@ struct Outbox {
       return nil
     }
     // Changes that have not gone out would only change what is in the bin.
+    let blobs = try namedBlobs(id)
     try connection.run("DELETE FROM writes WHERE item = ?1 AND kind = 'update_item' AND gone_out = 0") { $0.id(1, id) }
+    try relink(id)
+    for hash in blobs { try releaseUpload(hash) }
     try connection.setItem(id, state: .trashed)
     return try insert(.deleteItem, item: id)
   }
 
   private func withdraw(_ id: ItemID) throws(MarfaError) {
-    let blobs = try connection.all(
-      "SELECT DISTINCT blob FROM writes WHERE item = ?1 AND blob IS NOT NULL", { $0.id(1, id) }, { $0.hash(0) })
+    let blobs = try namedBlobs(id)
     for edge in try connection.edges(touching: id) { try deleteEdge(edge.id) }
     try connection.run("DELETE FROM writes WHERE item = ?1") { $0.id(1, id) }
     try connection.deleteItemRow(id)
-    for case let hash? in blobs { try releaseUpload(hash) }
+    for hash in blobs { try releaseUpload(hash) }
+  }
+
+  /// The bytes that writes of an item name.
+  private func namedBlobs(_ id: ItemID) throws(MarfaError) -> [BlobHash] {
+    try connection.all(
+      "SELECT DISTINCT blob FROM writes WHERE item = ?1 AND blob IS NOT NULL", { $0.id(1, id) }, { $0.hash(0) }
+    ).compactMap { $0 }
+  }
+
+  /// Closes the gaps that writes taken back leave in an item's chain: what followed one of them follows the one before
+  /// it, or it could overtake that one.
+  private func relink(_ id: ItemID) throws(MarfaError) {
+    try connection.run(
+      """
+      UPDATE writes SET follows =
+        (SELECT max(ahead.number) FROM writes ahead WHERE ahead.item = ?1 AND ahead.number < writes.number)
+      WHERE item = ?1 AND gone_out = 0 AND NOT EXISTS (SELECT 1 FROM writes ahead WHERE ahead.number = writes.follows)
+      """
+    ) { $0.id(1, id) }
   }
 
   func restoreItem(_ id: ItemID) throws(MarfaError) -> WriteID {
@@ -179,7 +200,7 @@ struct Outbox {
   }
 
   private func takeBack(_ kind: WriteKind, _ id: ItemID, _ tag: String) throws(MarfaError) -> Bool {
-    try connection.run(
+    let taken = try connection.run(
       """
       DELETE FROM writes WHERE number = (SELECT max(number) FROM writes WHERE item = ?1 AND kind IN ('add_tag', 'remove_tag')
         AND coalesce(json_extract(body, '$.tag'), json_extract(body, '$.tags[0]')) = ?3) AND kind = ?2 AND gone_out = 0
@@ -188,7 +209,9 @@ struct Outbox {
       $0.id(1, id)
       $0.text(2, kind.rawValue)
       $0.text(3, tag)
-    } > 0
+    }
+    if taken > 0 { try relink(id) }
+    return taken > 0
   }
 
   func metadata(_ id: ItemID, tags: [String], replacing: Bool) throws(MarfaError) -> WriteID {
