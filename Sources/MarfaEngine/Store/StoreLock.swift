@@ -20,6 +20,10 @@ final class StoreLock: Sendable {
     try file.write(Array("\(getpid())\n".utf8), at: 0)
   }
 
+  /// Given back by word, not only by closing: a program just being started from this process has a copy of the
+  /// descriptor until it runs.
+  deinit { flock(file.raw, LOCK_UN) }
+
   /// The process that says it holds the lock.
   static func holder(beside path: String) -> Int? {
     guard let line = try? Descriptor.open(path + ".lock", O_RDONLY).prefix(32) else { return nil }
