@@ -39,9 +39,9 @@ extension Tree.Change {
     present.item != nil && present.links == 1 && node.kind == .file && present.kind == .file && node.links == 1
   }
 
-  /// `node` becomes the file that `other` was: item, edges, tags and attributes are its own now; its bytes are the
-  /// item's next version. `other` is left without an item. The caller writes `node`.
-  func takeOver(_ node: inout Node, itemOf other: inout Node) throws(MarfaError) {
+  /// `node` becomes the file `name` that `other` was: item, edges, tags and attributes are its own now; its bytes are
+  /// the item's next version. `other` is left without an item. The caller writes `node`.
+  func takeOver(_ node: inout Node, itemOf other: inout Node, called name: FileName) throws(MarfaError) {
     guard let item = other.item else { return }
     if let own = node.item {
       node.item = nil
@@ -58,9 +58,15 @@ extension Tree.Change {
       $0.int(2, other.number)
     }
     if case .blob(let hash) = node.content {
-      try setContent(of: item, hash, mimeType: try connection.blob(hash)?.mimeType ?? MIMEType.unknown)
+      try setContent(of: item, hash, mimeType: try mimeType(of: hash, called: name))
     }
     try applyPending(node, to: item)
+  }
+
+  /// The MIME type of held bytes under a name: they may have been sealed under a temporary one that says nothing.
+  func mimeType(of hash: BlobHash, called name: FileName) throws(MarfaError) -> String {
+    if let type = MIMEType.byName(name.bytes) { return type }
+    return try connection.blob(hash)?.mimeType ?? MIMEType.unknown
   }
 
   /// When the name `node` is getting was renamed away a moment ago: `node` takes the item of the one that had it, and
@@ -70,7 +76,7 @@ extension Tree.Change {
       var backup = try connection.node(number), backup.links == 1, let item = backup.item,
       let place = try connection.entries(of: number).first
     else { return false }
-    try takeOver(&node, itemOf: &backup)
+    try takeOver(&node, itemOf: &backup, called: name)
     try outbox.updateItem(item, ["title": .string(name.title)], folding: true)
     let directory = try directory(place.parent)
     if place.parent != parent {

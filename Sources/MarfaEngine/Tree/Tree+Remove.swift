@@ -58,10 +58,19 @@ extension Tree.Change {
     if let blob { try tree.blobs.release(blob, in: connection) }
   }
 
-  /// The title is the name of the oldest entry: when the name that gave it is gone, the next one gives it.
+  /// The name that gives a node's item its title: the first that a person gave among items, else the first.
+  func titleName(of node: Node) throws(MarfaError) -> FileName? {
+    let places = try connection.entries(of: node.number)
+    for place in places where !tree.settings.localNames.matches(place.name) {
+      if try !directory(place.parent).local { return place.name }
+    }
+    return places.first?.name
+  }
+
+  /// When the name that gave the title is gone, the next one gives it.
   func retitle(_ node: Node, from old: FileName) throws(MarfaError) {
     guard let item = node.item, let current = try connection.item(item), current.title == old.title else { return }
-    guard let name = try connection.entries(of: node.number).first?.name, name.title != current.title else { return }
+    guard let name = try titleName(of: node), name.title != current.title else { return }
     try outbox.updateItem(item, ["title": .string(name.title)], folding: true)
   }
 }

@@ -48,7 +48,7 @@ extension Tree.Change {
       if present.kind == .directory {
         try removeEmptyDirectory(present, from: to, newName)
       } else if try takesOver(node, present), !to.local {
-        try takeOver(&node, itemOf: &present)
+        try takeOver(&node, itemOf: &present, called: newName)
         tookOver = true
         try removeName(&present, from: to, newName)
         if present.links == 0 { gone = present }
@@ -180,8 +180,8 @@ extension Tree.Change {
     switch node.kind {
     case .symlink: node.local = true
     case .file:
-      if case .blob(let hash) = node.content {
-        try createFileItem(for: &node, hash, mimeType: try connection.blob(hash)?.mimeType ?? MIMEType.unknown)
+      if case .blob(let hash) = node.content, let name = try titleName(of: node) {
+        try createFileItem(for: &node, hash, mimeType: try mimeType(of: hash, called: name))
       }
     case .directory:
       guard let (parent, name) = try connection.entries(of: node.number).first else { return }

@@ -161,7 +161,7 @@ extension Tree.Change {
   /// The file item of a node that has none: the upload, the item, an edge for each directory it has a name in.
   func createFileItem(for node: inout Node, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
     let places = try connection.entries(of: node.number)
-    guard let title = places.first?.name.title else { return }
+    guard let title = try titleName(of: node)?.title else { return }
     let item = Item(
       id: .mint(), type: FileTypes.type(forMIME: mimeType),
       properties: [
