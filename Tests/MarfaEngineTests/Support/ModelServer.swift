@@ -217,6 +217,8 @@ final class ModelServer {
         version: item.version,
         tags: Set(item.tags))
       expected.extensions = row.extensions
+      // Changes that had not gone out when it went to the bin were taken back; the server's answer will say what is so.
+      if item.state == .trashed { expected.properties = row.properties }
       guard row == expected else { throw Refusal("the server has \(row), the copy \(expected)") }
     }
     for (id, row) in items where row.state != .trashed && !seen.contains(id) {

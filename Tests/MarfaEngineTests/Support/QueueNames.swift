@@ -31,7 +31,7 @@ struct QueueNames {
     return try writes.enumerated().map { offset, write in
       var line = "\(offset + 1) \(try words(write, copy))"
       if let base = write.baseVersion { line += " @\(base)" }
-      let waits = write.dependsOn.map { numbers[$0].map(String.init) ?? "gone" }
+      let waits = write.dependsOn.sorted().map { numbers[$0].map(String.init) ?? "gone" }
       if !waits.isEmpty { line += " <- " + waits.joined(separator: ",") }
       if let ahead = write.follows.flatMap({ numbers[$0] }), !write.dependsOn.contains(where: { $0 == write.follows }) {
         line += " after \(ahead)"

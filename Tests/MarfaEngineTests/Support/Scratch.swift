@@ -81,9 +81,10 @@ final class Scratch {
 
   /// Opens a file for writing, making it or cutting it to nothing, and has not closed it yet.
   func open(_ path: String) throws -> StagedFile {
+    if let node = try node(path) { return try tree.stage(for: node.number) }
     let (parent, name) = try place(path)
-    let node = try node(path) ?? tree.createFile(parent, name, mode: 0o644, owner: owner)
-    return try tree.stage(for: node.number)
+    return try #require(
+      try tree.createFile(parent, name, mode: 0o644, owner: owner, writing: true).staged)
   }
 
   @discardableResult
@@ -148,6 +149,7 @@ final class Scratch {
 
   /// Everything queued has been sent, and no answer came yet.
   func sendOut() throws {
+    try names.note(copy)
     try copy.store.write { (connection) throws(MarfaError) in
       _ = try connection.run("UPDATE writes SET gone_out = 1, state = 'sending'")
     }
