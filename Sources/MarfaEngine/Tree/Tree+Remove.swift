@@ -34,7 +34,11 @@ extension Tree.Change {
     if node.links > 0 {
       try connection.addLinks(node.number, -1, at: now)
       try detach(node, from: directory)
-      try retitle(node, from: name)
+      if node.kind == .file, node.item != nil, try !hasNameAmongItems(node) {
+        try localize(&node)
+      } else {
+        try retitle(node, from: name)
+      }
       return
     }
     if let item = node.item { try dropFileItem(item) }

@@ -117,7 +117,12 @@ extension Tree.Change {
   {
     guard node.kind != .symlink else { return }
     if to.local {
-      try localize(&node)
+      if node.kind == .file, try hasNameAmongItems(node) {
+        try detach(node, from: from)
+        try retitle(node, from: name)
+      } else {
+        try localize(&node)
+      }
     } else if let item = node.item {
       // An item stays one under whatever name: only what never was one is an editor's own file.
       let title = try connection.item(item)?.title
@@ -149,29 +154,41 @@ extension Tree.Change {
     }
   }
 
-  /// Moved under a directory of this device only: it and what is in it stop being items. The bytes stay here.
-  private func localize(_ node: inout Node) throws(MarfaError) {
-    if node.kind == .directory {
-      for child in try children(of: node.number) {
-        var child = child
-        try localize(&child)
-        try connection.updateNode(child)
-      }
-      if let item = node.item { try outbox.deleteItem(item) }
-    } else if let item = node.item {
-      try dropFileItem(item)
-    }
+  /// Only directories of this device name it now: it and what is in it stop being items. The bytes stay here, and so does
+  /// what was said of a file. The caller writes the node.
+  func localize(_ node: inout Node) throws(MarfaError) {
+    let item = node.item
     node.item = nil
     node.local = true
+    try connection.updateNode(node)
+    if node.kind == .directory {
+      for number in try children(of: node.number) {
+        // Read one by one: a file may have two names in here.
+        guard var child = try connection.node(number), !child.local else { continue }
+        if child.kind == .file, try hasNameAmongItems(child) {
+          if let file = child.item, let item, let edge = try connection.edge(from: file, to: item, type: Edge.attachedTo) {
+            try outbox.deleteEdge(edge.id)
+          }
+        } else {
+          try localize(&child)
+        }
+      }
+      if let item { try outbox.deleteItem(item) }
+    } else if let item {
+      try keepPending(of: item, on: node)
+      try dropFileItem(item)
+    }
   }
 
-  private func children(of directory: Int64) throws(MarfaError) -> [Node] {
+  /// True while the root or a directory that is an item names it.
+  func hasNameAmongItems(_ node: Node) throws(MarfaError) -> Bool {
+    for place in try connection.entries(of: node.number) where try !directory(place.parent).local { return true }
+    return false
+  }
+
+  private func children(of directory: Int64) throws(MarfaError) -> [Int64] {
     try connection.all(
-      """
-      SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
-        n.size, n.links
-      FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 ORDER BY e.number
-      """, { $0.int(1, directory) }, { $0.node(0) })
+      "SELECT node FROM entries WHERE parent = ?1 ORDER BY number", { $0.int(1, directory) }, { $0.int(0) })
   }
 
   /// Something of this device only stands among items now: it, and what is in it, become items.
@@ -187,9 +204,10 @@ extension Tree.Change {
       guard let (parent, name) = try connection.entries(of: node.number).first else { return }
       node.item = try createDirectoryItem(titled: name, in: try directory(parent))
       try connection.updateNode(node)
-      for child in try children(of: node.number) {
-        guard child.kind != .symlink, let name = try connection.entries(of: child.number).first?.name else { continue }
-        var child = child
+      for number in try children(of: node.number) {
+        guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child) else {
+          continue
+        }
         child.local = tree.settings.localNames.matches(name)
         if !child.local { try promote(&child) }
         try connection.updateNode(child)
