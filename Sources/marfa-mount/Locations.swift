@@ -17,17 +17,11 @@ enum Locations {
   }
 
   /// Makes the folder of a file, and those above it, this person's alone.
-  static func makeFolder(of file: String) throws(CommandFailure) {
+  static func makeFolder(of file: String) throws(Errno) {
     let folder = Path.parent(file)
-    do throws(Errno) {
-      if try Path.status(folder) != nil { return }
-    } catch {
-      throw CommandFailure(.io(error, folder))
-    }
-    if folder != "/" { try makeFolder(of: folder) }
-    do throws(Errno) { try Path.makeDirectory(folder, mode: 0o700) } catch {
-      throw CommandFailure(.io(error, "making \(folder)"))
-    }
+    guard try Path.status(folder) == nil else { return }
+    try makeFolder(of: folder)
+    try Path.makeDirectory(folder, mode: 0o700)
   }
 
   /// A path from the root.

@@ -10,8 +10,8 @@ enum LogFile {
 
   /// Opens the log for adding to it, and makes it with its folder when it is not there.
   static func open(_ path: String) throws(CommandFailure) -> Descriptor {
-    try Locations.makeFolder(of: path)
     do throws(Errno) {
+      try Locations.makeFolder(of: path)
       if let status = try Path.status(path), status.st_mode & S_IFMT == S_IFREG, status.st_size > limit {
         try Path.move(path, to: path + ".1")
       }

@@ -91,7 +91,11 @@ enum MountCommand {
   // MARK: The store
 
   private static func open(_ options: MountOptions) throws(CommandFailure) -> WorkingCopy {
-    if options.isDefaultStore { try Locations.makeFolder(of: options.store) }
+    if options.isDefaultStore {
+      do throws(Errno) { try Locations.makeFolder(of: options.store) } catch {
+        throw CommandFailure(.io(error, "making the folder of \(options.store)"))
+      }
+    }
     var settings = WorkingCopy.Options()
     settings.reader = options.isReader
     settings.tree = options.tree

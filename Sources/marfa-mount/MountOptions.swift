@@ -69,9 +69,8 @@ struct MountOptions {
 
   /// The command line of the process in the background.
   func background(readyDescriptor: CInt, log: String) -> [String] {
-    ["mount", "--foreground", CommandOption.readyDescriptor.spelling, String(readyDescriptor), "--log", log] + words + [
-      "--", store, mountPoint,
-    ]
+    ["mount", "--foreground", CommandOption.readyDescriptor.spelling, String(readyDescriptor), "--log", log] + words
+      + ["--"] + (isDefaultStore ? [mountPoint] : [store, mountPoint])
   }
 
   /// Catches a line that would do something else than what was meant.

@@ -16,24 +16,19 @@ enum Program {
 
   /// Runs a command line without the program's name, and tells the exit status.
   static func run(_ words: [String]) -> CInt {
-    let line: CommandLineParser.Line
     do throws(CommandFailure) {
       try refuseBytes()
-      line = try CommandLineParser.parse(words)
-    } catch {
-      return Output.report(error, command: nil, asJSON: words.contains("--json"))
-    }
-    do throws(CommandFailure) {
-      try run(line)
+      try run(try CommandLineParser.parse(words))
       return 0
     } catch {
-      return Output.report(error, command: line.command, asJSON: line.has(.json))
+      let command = words.first.map { Command(rawValue: $0) ?? .mount }
+      return Output.report(error, command: command, asJSON: words.prefix { $0 != "--" }.contains("--json"))
     }
   }
 
   private static func run(_ line: CommandLineParser.Line) throws(CommandFailure) {
     if line.has(.version) { return try Output.print("marfa-mount \(version)") }
-    if line.has(.help) { return try Output.print(Help.text(for: line.command)) }
+    if line.has(.help) { return try Output.print(Help.text(for: line.isCommandNamed ? line.command : .help)) }
     switch line.command {
     case .help: try Output.print(Help.text(for: try HelpCommand.topic(line)))
     case .mount: try MountCommand.run(try MountOptions(line))

@@ -49,13 +49,12 @@ enum QueueText {
 
   private static func subject(_ row: JSON.Object) -> String {
     var words: [String] = []
-    if let hash = row["hash"]?.string {
-      words.append(row["size"]?.integer.map { Bytes.text($0) } ?? "")
-      words.append("\(hash.prefix(19))…")
-    }
     if let item = row["item"]?.string {
       let title = row["title"]?.string ?? ""
       words.append(title.isEmpty ? item : title)
+    } else if let hash = row["hash"]?.string {
+      words.append(row["size"]?.integer.map { Bytes.text($0) } ?? "")
+      words.append("\(hash.prefix(19))…")
     }
     if let type = row["edge_type"]?.string {
       let source = row["source_title"]?.string ?? row["source"]?.string ?? ""

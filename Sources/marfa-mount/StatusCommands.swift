@@ -31,7 +31,13 @@ enum StatusCommands {
 
   /// Asks the mount that was named, or whoever has the store.
   private static func ask(_ target: StoreTarget, _ request: ControlRequest) throws(CommandFailure) -> JSON.Object {
-    guard let mount = target.mount else { return try look(target, request) }
+    guard let mount = target.mount else {
+      let result = try look(target, request)
+      // A mount whose process died is still there to be seen.
+      let dead = ((try? MarfaMounts.of(store: target.store)) ?? []).last { Unmounting.isDead($0) }
+      guard request.command == "status", let dead, result["mount"]?.object == nil else { return result }
+      return try ask(StoreTarget(dead), request)
+    }
     if !Unmounting.isDead(mount), let process = try MountProcess.of(mount) { return try process.ask(request) }
     var result = try look(target, request)
     guard request.command == "status" else { return result }

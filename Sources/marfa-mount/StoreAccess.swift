@@ -99,7 +99,7 @@ enum StoreAccess {
     } catch {
       guard error == .notFound else { throw CommandFailure(.io(error, store)) }
       throw CommandFailure(
-        .store, "no_store", "there is no store at \(store). Mounting makes one: marfa-mount \(store) FOLDER")
+        .store, "no_store", "there is no store at \(store). Mounting it makes one: marfa-mount \(store) FOLDER")
     }
     var options = WorkingCopy.Options()
     options.reader = reader
