@@ -18,6 +18,7 @@ public final class WorkingCopy: Sendable {
   let store: Store
   let blobStore: BlobStore
   private let sealing = WorkQueue(name: "marfa-recovery", threads: 1)
+  private let isOver = Lock<Bool>(.leaf, false)
 
   /// Opens the store at `path`, making it when it is not there. When another process has it open, this one becomes a
   /// reader (``isReader``). Mends what a crash left; see ``recoveredFiles()``.
@@ -51,7 +52,7 @@ public final class WorkingCopy: Sendable {
       }
     }
     // The last process did not end by itself: it may have left bytes that nothing refers to.
-    if wasOpen { sealing.post { [tree] in Recovery.sweepHeld(tree) } }
+    if wasOpen { sealing.post { [tree, isOver] in Recovery.sweepHeld(tree) { isOver.withLock { $0 } } } }
   }
 
   /// Where the store is.
@@ -72,6 +73,7 @@ public final class WorkingCopy: Sendable {
 
   /// Ends the handle: finishes what is being sealed and folds the log into the database. Call nothing afterwards.
   public func close() {
+    isOver.withLock { $0 = true }
     sealing.close(dropping: true)
     if store.isWriter { try? store.write { (connection) throws(MarfaError) in try connection.setSetting("open", nil) } }
     store.close()
@@ -96,7 +98,7 @@ public final class WorkingCopy: Sendable {
       Status(
         path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader, server: nil,
         items: Int(
-          try connection.first("SELECT count(*) FROM items WHERE state <> 'trashed'", { _ in }, { $0.int(0) }) ?? 0),
+          try connection.first("SELECT count(*) FROM nodes WHERE item IS NOT NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
         files: Int(
           try connection.first("SELECT count(*) FROM nodes WHERE kind = 2 AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
         localFiles: Int(

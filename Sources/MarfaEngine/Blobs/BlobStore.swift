@@ -133,12 +133,16 @@ final class BlobStore: Sendable {
       return false
     }
     guard last, store.isWriter else { return }
-    do throws(MarfaError) {
-      try store.write { (connection) throws(MarfaError) in
-        if try connection.blob(hash)?.held != true { store.afterCommit { self.remove(hash) } }
-      }
-    } catch {
+    do throws(MarfaError) { try removeUnknown(hash) } catch {
       Log.warning("a file that nothing refers to may stay behind: \(error)")
+    }
+  }
+
+  /// Removes a file under `held/` when no row says that it is held.
+  func removeUnknown(_ hash: BlobHash) throws(MarfaError) {
+    guard try !isHeld(hash) else { return }
+    try store.write { (connection) throws(MarfaError) in
+      if try connection.blob(hash)?.held != true { removeAfterCommit(hash) }
     }
   }
 }

@@ -21,7 +21,7 @@ extension BlobStore {
   func cache(in connection: Connection) throws(MarfaError) -> FileCache {
     let setting = try connection.budget()
     let volume = try? VolumeRoom.of(files.root)
-    let held = try connection.first("SELECT coalesce(sum(size), 0) FROM blobs WHERE held = 1") { $0.int(0) } ?? 0
+    let held = try connection.first("SELECT bytes FROM counters WHERE name = 'held'") { $0.int(0) } ?? 0
     return FileCache(
       setting: setting, budget: BlobStore.allowance(setting, volume: volume, held: held), held: held,
       heldUnreadable: nil, volumeUnreadable: volume == nil, backupMarkFailure: nil,
@@ -102,32 +102,37 @@ extension Connection {
   fileprivate func keptAttachments() throws(MarfaError) -> KeptAttachments {
     var kept = KeptAttachments(held: 0, heldBytes: 0, partialBytes: 0, notHeld: 0, notHeldBytes: 0, notHeldByReason: [])
     var byReason: [NotHeldReason: KeptAttachments.NotHeld] = [:]
-    // One row per file item that hangs on an item held here and in sight. (A file emptied on this device has no bytes
-    // to hold.)
-    let rows = try all(
+    // File items with bytes and a name in an item's directory. (One emptied on this device has none to hold.)
+    let all = try first(
       """
-      SELECT f.number IS NULL, coalesce(b.held, 0), b.size, coalesce(b.not_held_reason, 'not_fetched')
-      FROM (SELECT DISTINCT e.source AS file FROM edges e JOIN items host ON host.id = e.target AND host.state <> 'trashed'
-            WHERE e.type = 'attached-to') a
-        LEFT JOIN items f ON f.id = a.file
-        LEFT JOIN nodes n ON n.item = a.file
-        LEFT JOIN blobs b ON b.hash = n.hash
-      WHERE f.number IS NULL OR (f.state <> 'trashed' AND n.hash IS NOT NULL)
-      """, { _ in }, { ($0.bool(0), $0.bool(1), $0.optionalInt(2), $0.text(3)) })
-    for (missing, held, size, reason) in rows {
-      if held {
-        kept.held += 1
-        kept.heldBytes += size ?? 0
-      } else {
-        let why = missing ? NotHeldReason.notInCopy : NotHeldReason(rawValue: reason) ?? .notFetched
-        kept.notHeld += 1
-        kept.notHeldBytes += size ?? 0
-        var entry = byReason[why] ?? KeptAttachments.NotHeld(reason: why, attachments: 0, bytes: 0, unstated: 0)
-        entry.attachments += 1
-        entry.bytes += size ?? 0
-        if size == nil { entry.unstated += 1 }
-        byReason[why] = entry
-      }
+      SELECT count(*), coalesce(sum(size), 0) FROM nodes n WHERE kind = 2 AND item IS NOT NULL AND hash IS NOT NULL
+        AND EXISTS (SELECT 1 FROM entries e WHERE e.node = n.number AND e.parent <> 1)
+      """, { _ in }, { (Int($0.int(0)), $0.int(1)) }) ?? (0, 0)
+    // The few of them whose bytes are not here; and edges whose file item the copy has not, which only a server makes.
+    var rows = try self.all(
+      """
+      SELECT n.size, b.not_held_reason FROM blobs b JOIN nodes n ON n.hash = b.hash
+      WHERE b.held = 0 AND n.kind = 2 AND n.item IS NOT NULL
+        AND EXISTS (SELECT 1 FROM entries e WHERE e.node = n.number AND e.parent <> 1)
+      """, { _ in }, { ($0.optionalInt(0), NotHeldReason(rawValue: $0.text(1)) ?? .notFetched) })
+    let missingBytes = rows.reduce(0) { $0 + ($1.0 ?? 0) }
+    kept.held = all.0 - rows.count
+    kept.heldBytes = all.1 - missingBytes
+    if try setting("origin") != nil {
+      rows += try self.all(
+        """
+        SELECT DISTINCT e.source FROM edges e WHERE e.type = 'attached-to'
+          AND NOT EXISTS (SELECT 1 FROM items i WHERE i.id = e.source)
+        """, { _ in }, { _ in (nil, NotHeldReason.notInCopy) })
+    }
+    for (size, why) in rows {
+      kept.notHeld += 1
+      kept.notHeldBytes += size ?? 0
+      var entry = byReason[why] ?? KeptAttachments.NotHeld(reason: why, attachments: 0, bytes: 0, unstated: 0)
+      entry.attachments += 1
+      entry.bytes += size ?? 0
+      if size == nil { entry.unstated += 1 }
+      byReason[why] = entry
     }
     kept.notHeldByReason = NotHeldReason.allCases.compactMap { byReason[$0] }
     return kept

@@ -35,24 +35,21 @@ extension Connection {
   /// How many writes stand where.
   func queueCounts() throws(MarfaError) -> QueueCounts {
     var counts = QueueCounts()
-    for (state, count) in try all(
-      "SELECT state, count(*) FROM writes GROUP BY state", { _ in }, { ($0.text(0), Int($0.int(1))) })
+    for (name, count) in try all(
+      "SELECT name, count FROM counters WHERE name LIKE 'write.%' AND count > 0", { _ in },
+      { ($0.text(0), Int($0.int(1))) })
     {
-      counts.byState[WriteState(rawValue: state) ?? .queued] = count
+      counts.byState[WriteState(rawValue: String(name.dropFirst(6))) ?? .queued] = count
     }
-    counts.bytes =
-      try first(
-        """
-        SELECT coalesce(sum(b.size), 0) FROM writes w JOIN blobs b ON b.hash = w.blob
-        WHERE w.kind = 'upload_blob' AND w.state IN ('queued', 'sending', 'blocked')
-        """
-      ) { $0.int(0) } ?? 0
+    counts.bytes = try first("SELECT bytes FROM counters WHERE name = 'upload'") { $0.int(0) } ?? 0
     return counts
   }
 
-  /// The place of a write in the queue, from 1.
+  /// The place of a write in the queue, from 1: how many at most are ahead of it, and itself. Writes that were taken back
+  /// leave gaps, which count.
   func queuePosition(_ id: WriteID) throws(MarfaError) -> Int {
-    Int(try first("SELECT count(*) FROM writes WHERE number <= ?1", { $0.int(1, id.number) }) { $0.int(0) } ?? 0)
+    let head = try first("SELECT min(number) FROM writes") { $0.int(0) } ?? 0
+    return Int(id.number - head + 1)
   }
 }
 

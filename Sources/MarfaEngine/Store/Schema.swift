@@ -73,6 +73,7 @@ enum Schema {
       not_held_at INTEGER,
       CHECK(NOT held OR size IS NOT NULL)
     ) STRICT, WITHOUT ROWID;
+    CREATE INDEX blobs_missing ON blobs(hash) WHERE held = 0;
 
     -- A node of the tree: what an inode number names. The root is number 1.
     -- The mode, owner and times are this device's own and go nowhere else.
@@ -148,6 +149,56 @@ enum Schema {
     CREATE INDEX writes_by_item ON writes(item) WHERE item IS NOT NULL;
     CREATE INDEX writes_by_edge ON writes(edge) WHERE edge IS NOT NULL;
     CREATE INDEX writes_by_blob ON writes(blob) WHERE blob IS NOT NULL;
+
+    -- Numbers kept twice, so that a status costs no walk over a million rows. Each is what its triggers below keep it;
+    -- the query that mends it stands beside it.
+    --   'write.STATE'  SELECT count(*), 0 FROM writes WHERE state = STATE
+    --   'upload'       SELECT count(*), sum(size) FROM writes JOIN blobs ON hash = blob WHERE kind = 'upload_blob'
+    --                    AND state IN ('queued', 'sending', 'blocked')
+    --   'held'         SELECT count(*), sum(size) FROM blobs WHERE held = 1
+    CREATE TABLE counters(
+      name TEXT PRIMARY KEY,
+      count INTEGER NOT NULL,
+      bytes INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO counters VALUES ('write.queued', 0, 0), ('write.sending', 0, 0), ('write.blocked', 0, 0),
+      ('write.refused', 0, 0), ('write.dead', 0, 0), ('upload', 0, 0), ('held', 0, 0);
+    CREATE TRIGGER writes_in AFTER INSERT ON writes BEGIN
+      UPDATE counters SET count = count + 1 WHERE name = 'write.' || NEW.state;
+    END;
+    CREATE TRIGGER writes_out AFTER DELETE ON writes BEGIN
+      UPDATE counters SET count = count - 1 WHERE name = 'write.' || OLD.state;
+    END;
+    CREATE TRIGGER writes_on AFTER UPDATE OF state ON writes WHEN NEW.state <> OLD.state BEGIN
+      UPDATE counters SET count = count - 1 WHERE name = 'write.' || OLD.state;
+      UPDATE counters SET count = count + 1 WHERE name = 'write.' || NEW.state;
+    END;
+    CREATE TRIGGER uploads_in AFTER INSERT ON writes
+      WHEN NEW.kind = 'upload_blob' AND NEW.state IN ('queued', 'sending', 'blocked') BEGIN
+      UPDATE counters SET count = count + 1,
+        bytes = bytes + coalesce((SELECT size FROM blobs WHERE hash = NEW.blob), 0) WHERE name = 'upload';
+    END;
+    CREATE TRIGGER uploads_out AFTER DELETE ON writes
+      WHEN OLD.kind = 'upload_blob' AND OLD.state IN ('queued', 'sending', 'blocked') BEGIN
+      UPDATE counters SET count = count - 1,
+        bytes = bytes - coalesce((SELECT size FROM blobs WHERE hash = OLD.blob), 0) WHERE name = 'upload';
+    END;
+    CREATE TRIGGER uploads_on AFTER UPDATE OF state ON writes WHEN NEW.kind = 'upload_blob'
+      AND (NEW.state IN ('queued', 'sending', 'blocked')) <> (OLD.state IN ('queued', 'sending', 'blocked')) BEGIN
+      UPDATE counters SET count = count + iif(NEW.state IN ('queued', 'sending', 'blocked'), 1, -1),
+        bytes = bytes + coalesce((SELECT size FROM blobs WHERE hash = NEW.blob), 0)
+          * iif(NEW.state IN ('queued', 'sending', 'blocked'), 1, -1) WHERE name = 'upload';
+    END;
+    CREATE TRIGGER blobs_in AFTER INSERT ON blobs WHEN NEW.held = 1 BEGIN
+      UPDATE counters SET count = count + 1, bytes = bytes + NEW.size WHERE name = 'held';
+    END;
+    CREATE TRIGGER blobs_out AFTER DELETE ON blobs WHEN OLD.held = 1 BEGIN
+      UPDATE counters SET count = count - 1, bytes = bytes - OLD.size WHERE name = 'held';
+    END;
+    CREATE TRIGGER blobs_on AFTER UPDATE OF held ON blobs WHEN NEW.held <> OLD.held BEGIN
+      UPDATE counters SET count = count + iif(NEW.held = 1, 1, -1),
+        bytes = bytes + iif(NEW.held = 1, NEW.size, -OLD.size) WHERE name = 'held';
+    END;
 
     INSERT INTO nodes(number, kind, mode, uid, gid, atime, mtime, ctime)
       VALUES (1, 1, 493, 0, 0, 0, 0, 0);

@@ -37,7 +37,7 @@ public struct DirectoryFacts: Sendable {
   public var held = Tally()
   /// Those whose bytes are not.
   public var notHeld = Tally()
-  /// Writes waiting for it and the files in it, and the bytes their uploads send.
+  /// Writes waiting about it and the files in it, and the bytes of those with other bytes than the server has.
   public var queued = Tally()
 
   /// A count and the bytes of what is counted.
@@ -86,37 +86,33 @@ extension WorkingCopy {
       guard let node = try connection.node(number) else { return nil }
       var facts = DirectoryFacts(node: node)
       if let id = node.item { facts.item = try connection.item(id) }
-      let files = try connection.all(
+      facts.attachments = try connection.tally(
         """
-        SELECT coalesce(n.size, 0), n.hash IS NULL OR coalesce(b.held, 0) FROM entries e JOIN nodes n ON n.number = e.node
-          LEFT JOIN blobs b ON b.hash = n.hash WHERE e.parent = ?1 AND n.kind = 2
-        """, { $0.int(1, number) }, { ($0.int(0), $0.bool(1)) })
-      for (size, held) in files {
-        facts.attachments.add(size)
-        if held { facts.held.add(size) } else { facts.notHeld.add(size) }
-      }
-      facts.queued.count =
-        try connection.first(
-          """
-          SELECT count(*) FROM writes WHERE item IN (
-            SELECT n.item FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND n.item IS NOT NULL
-              AND n.kind = 2
-            UNION SELECT item FROM nodes WHERE number = ?1 AND item IS NOT NULL)
-          """, { $0.int(1, number) }, { $0.int(0) }) ?? 0
-      let uploads = try connection.all(
+        SELECT count(*), coalesce(sum(n.size), 0) FROM entries e JOIN nodes n ON n.number = e.node
+        WHERE e.parent = ?1 AND n.kind = 2
+        """, number)
+      // Few are not here: looked for from their side.
+      facts.notHeld = try connection.tally(
         """
-        SELECT DISTINCT w.number, b.size FROM entries e JOIN nodes n ON n.number = e.node JOIN writes w ON w.blob = n.hash
-          AND w.kind = 'upload_blob' JOIN blobs b ON b.hash = w.blob WHERE e.parent = ?1 AND n.hash IS NOT NULL
-        """, { $0.int(1, number) }, { $0.int(1) })
-      for size in uploads { facts.queued.add(size) }
+        SELECT count(*), coalesce(sum(n.size), 0) FROM blobs b JOIN nodes n ON n.hash = b.hash
+          JOIN entries e ON e.node = n.number WHERE b.held = 0 AND e.parent = ?1
+        """, number)
+      facts.held.count = facts.attachments.count - facts.notHeld.count
+      facts.held.bytes = facts.attachments.bytes - facts.notHeld.bytes
+      facts.queued = try connection.tally(
+        """
+        SELECT count(*), coalesce(sum(iif(w.blob IS NULL, 0, n.size)), 0) FROM entries e JOIN nodes n ON n.number = e.node
+          JOIN writes w ON w.item = n.item WHERE e.parent = ?1 AND n.kind = 2
+        """, number)
+      if let id = node.item { facts.queued.count += Int64(try connection.queue(about: id).count) }
       return facts
     }
   }
 }
 
-extension DirectoryFacts.Tally {
-  fileprivate mutating func add(_ size: Int64) {
-    count += 1
-    bytes += size
+extension Connection {
+  fileprivate func tally(_ sql: StaticString, _ directory: Int64) throws(MarfaError) -> DirectoryFacts.Tally {
+    try first(sql, { $0.int(1, directory) }, { DirectoryFacts.Tally(count: $0.int(0), bytes: $0.int(1)) })
+      ?? DirectoryFacts.Tally()
   }
 }

@@ -51,20 +51,18 @@ enum Recovery {
   }
 
   /// Removes files under `held/` that no row knows: a process ended between giving bytes their name and committing what
-  /// refers to them. Looks at one folder at a time, so that nobody waits long.
-  static func sweepHeld(_ tree: Tree) {
+  /// refers to them. Looks while others work, and keeps the writer only for what it finds; ends early when `isOver` says so.
+  static func sweepHeld(_ tree: Tree, isOver: () -> Bool) {
     let root = tree.blobs.files.root + "/held"
     for folder in (try? Path.names(in: root)) ?? [] where folder.utf8.count == 2 {
-      let done: Void? = try? tree.change { (change) throws(MarfaError) in
-        for name in (try? Path.names(in: "\(root)/\(folder)")) ?? [] {
-          // What is no hash is not ours to judge.
-          guard let hash = BlobHash(folder + name), try change.connection.blob(hash)?.held != true else { continue }
-          do throws(Errno) { try Path.remove("\(root)/\(folder)/\(name)") } catch {
-            Log.warning("\(root)/\(folder)/\(name) stays behind: \(error)")
-          }
+      for name in (try? Path.names(in: "\(root)/\(folder)")) ?? [] {
+        if isOver() { return }
+        // What is no hash is not ours to judge.
+        guard let hash = BlobHash(folder + name), (try? tree.blobs.isHeld(hash)) == false else { continue }
+        do throws(MarfaError) { try tree.blobs.removeUnknown(hash) } catch {
+          Log.warning("\(root)/\(folder)/\(name) stays behind: \(error)")
         }
       }
-      if done == nil { return }
     }
   }
 
