@@ -95,6 +95,14 @@ final class BlobStore: Sendable {
     store.afterCommit { [self] in if !isPinned(hash) { remove(hash) } }
   }
 
+  /// Removes a staged file once the transaction is committed: its node is gone.
+  func removeAfterCommit(_ node: Int64, _ id: StagedID) {
+    let path = files.staged(node, id)
+    store.afterCommit {
+      do throws(Errno) { try Path.remove(path) } catch { Log.warning("\(path) stays behind: \(error)") }
+    }
+  }
+
   /// True while somebody wants a blob's file to stay where it is.
   func isPinned(_ hash: BlobHash) -> Bool { pins.withLock { $0[hash] != nil } }
 

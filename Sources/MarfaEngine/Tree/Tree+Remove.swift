@@ -43,7 +43,12 @@ extension Tree.Change {
     }
     if let item = node.item { try dropFileItem(item) }
     try connection.deleteNode(node.number)
-    if case .blob(let hash) = node.content { try tree.blobs.release(hash, in: connection) }
+    switch node.content {
+    case .empty: break
+    case .blob(let hash): try tree.blobs.release(hash, in: connection)
+    // A program that still writes it goes on through its descriptor; a start has nothing to recover.
+    case .staged(let id): tree.blobs.removeAfterCommit(node.number, id)
+    }
   }
 
   func removeEmptyDirectory(_ node: Node, from directory: Node, _ name: FileName) throws(MarfaError) {

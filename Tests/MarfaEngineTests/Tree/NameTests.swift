@@ -28,8 +28,9 @@ struct NameTests {
     try withScratch { scratch in
       let given = try FileName(checking: name)
       let directory = try scratch.tree.makeDirectory(Node.root, given, mode: 0o755, owner: scratch.owner)
-      let file = try scratch.tree.createFile(directory.number, given, mode: 0o644, owner: scratch.owner)
-      let staged = try scratch.tree.stage(for: file.number)
+      let (file, new) = try scratch.tree.createFile(
+        directory.number, given, mode: 0o644, owner: scratch.owner, writing: true)
+      let staged = try #require(new)
       try staged.append([1])
       try scratch.close(staged)
       try scratch.reopen()
