@@ -47,6 +47,18 @@ private struct InvariantCheck {
   mutating func load(_ connection: Connection) throws(MarfaError) {
     integrity = try connection.all("PRAGMA integrity_check", { _ in }, { $0.text(0) }).filter { $0 != "ok" }
     integrity += try connection.all("PRAGMA foreign_key_check", { _ in }, { "a dangling key in \($0.text(0))" })
+    // Numbers kept twice are what they count.
+    integrity += try connection.all(
+      """
+      SELECT name FROM counters c WHERE
+        (name LIKE 'write.%' AND count <> (SELECT count(*) FROM writes WHERE 'write.' || state = c.name))
+        OR (name = 'held' AND (count <> (SELECT count(*) FROM blobs WHERE held = 1)
+          OR bytes <> (SELECT coalesce(sum(size), 0) FROM blobs WHERE held = 1)))
+        OR (name = 'upload' AND (count <> (SELECT count(*) FROM writes WHERE kind = 'upload_blob'
+          AND state IN ('queued', 'sending', 'blocked'))
+          OR bytes <> (SELECT coalesce(sum(b.size), 0) FROM writes w JOIN blobs b ON b.hash = w.blob
+            WHERE w.kind = 'upload_blob' AND w.state IN ('queued', 'sending', 'blocked'))))
+      """, { _ in }, { "the counter \($0.text(0)) does not count what there is" })
     for number in try connection.all("SELECT number FROM nodes", { _ in }, { $0.int(0) }) {
       if let node = try connection.node(number) { nodes[number] = node }
     }
