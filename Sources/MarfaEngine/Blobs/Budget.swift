@@ -102,16 +102,17 @@ extension Connection {
   fileprivate func keptAttachments() throws(MarfaError) -> KeptAttachments {
     var kept = KeptAttachments(held: 0, heldBytes: 0, partialBytes: 0, notHeld: 0, notHeldBytes: 0, notHeldByReason: [])
     var byReason: [NotHeldReason: KeptAttachments.NotHeld] = [:]
+    // (`+` keeps SQLite from walking the nodes in the order of their hashes; CROSS JOIN has it begin with the few.)
     // File items with bytes and a name in an item's directory. (One emptied on this device has none to hold.)
     let all = try first(
       """
-      SELECT count(*), coalesce(sum(size), 0) FROM nodes n WHERE kind = 2 AND item IS NOT NULL AND hash IS NOT NULL
+      SELECT count(*), coalesce(sum(size), 0) FROM nodes n WHERE kind = 2 AND item IS NOT NULL AND +hash IS NOT NULL
         AND EXISTS (SELECT 1 FROM entries e WHERE e.node = n.number AND e.parent <> 1)
       """, { _ in }, { (Int($0.int(0)), $0.int(1)) }) ?? (0, 0)
     // The few of them whose bytes are not here; and edges whose file item the copy has not, which only a server makes.
     var rows = try self.all(
       """
-      SELECT n.size, b.not_held_reason FROM blobs b JOIN nodes n ON n.hash = b.hash
+      SELECT n.size, b.not_held_reason FROM blobs b CROSS JOIN nodes n ON n.hash = b.hash
       WHERE b.held = 0 AND n.kind = 2 AND n.item IS NOT NULL
         AND EXISTS (SELECT 1 FROM entries e WHERE e.node = n.number AND e.parent <> 1)
       """, { _ in }, { ($0.optionalInt(0), NotHeldReason(rawValue: $0.text(1)) ?? .notFetched) })

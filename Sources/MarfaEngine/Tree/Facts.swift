@@ -94,8 +94,8 @@ extension WorkingCopy {
       // Few are not here: looked for from their side.
       facts.notHeld = try connection.tally(
         """
-        SELECT count(*), coalesce(sum(n.size), 0) FROM blobs b JOIN nodes n ON n.hash = b.hash
-          JOIN entries e ON e.node = n.number WHERE b.held = 0 AND e.parent = ?1
+        SELECT count(*), coalesce(sum(n.size), 0) FROM blobs b CROSS JOIN nodes n ON n.hash = b.hash
+          CROSS JOIN entries e ON e.node = n.number WHERE b.held = 0 AND e.parent = ?1
         """, number)
       facts.held.count = facts.attachments.count - facts.notHeld.count
       facts.held.bytes = facts.attachments.bytes - facts.notHeld.bytes
