@@ -98,7 +98,8 @@ public final class WorkingCopy: Sendable {
       Status(
         path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader, server: nil,
         items: Int(
-          try connection.first("SELECT count(*) FROM nodes WHERE item IS NOT NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
+          try connection.first(
+            "SELECT count(*) FROM nodes WHERE item IS NOT NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
         files: Int(
           try connection.first("SELECT count(*) FROM nodes WHERE kind = 2 AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
         localFiles: Int(

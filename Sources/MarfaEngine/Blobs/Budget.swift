@@ -104,11 +104,12 @@ extension Connection {
     var byReason: [NotHeldReason: KeptAttachments.NotHeld] = [:]
     // (`+` keeps SQLite from walking the nodes in the order of their hashes; CROSS JOIN has it begin with the few.)
     // File items with bytes and a name in an item's directory. (One emptied on this device has none to hold.)
-    let all = try first(
-      """
-      SELECT count(*), coalesce(sum(size), 0) FROM nodes n WHERE kind = 2 AND item IS NOT NULL AND +hash IS NOT NULL
-        AND EXISTS (SELECT 1 FROM entries e WHERE e.node = n.number AND e.parent <> 1)
-      """, { _ in }, { (Int($0.int(0)), $0.int(1)) }) ?? (0, 0)
+    let all =
+      try first(
+        """
+        SELECT count(*), coalesce(sum(size), 0) FROM nodes n WHERE kind = 2 AND item IS NOT NULL AND +hash IS NOT NULL
+          AND EXISTS (SELECT 1 FROM entries e WHERE e.node = n.number AND e.parent <> 1)
+        """, { _ in }, { (Int($0.int(0)), $0.int(1)) }) ?? (0, 0)
     // The few of them whose bytes are not here; and edges whose file item the copy has not, which only a server makes.
     var rows = try self.all(
       """

@@ -320,14 +320,12 @@ struct Outbox {
     let follows: Int64?
     if let item {
       follows =
-        try connection.first("SELECT max(number) FROM writes WHERE item = ?1", { $0.id(1, item) }) {
-          $0.optionalInt(0)
-        } ?? nil
+        try connection.first(
+          "SELECT max(number) FROM writes WHERE item = ?1", { $0.id(1, item) }, { $0.optionalInt(0) }) ?? nil
     } else if let edge {
       follows =
-        try connection.first("SELECT max(number) FROM writes WHERE edge = ?1", { $0.id(1, edge) }) {
-          $0.optionalInt(0)
-        } ?? nil
+        try connection.first(
+          "SELECT max(number) FROM writes WHERE edge = ?1", { $0.id(1, edge) }, { $0.optionalInt(0) }) ?? nil
     } else {
       follows = nil
     }

@@ -109,8 +109,7 @@ extension Connection {
       """
       SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links
       FROM nodes WHERE number = ?1
-      """, { $0.int(1, number) }
-    ) { $0.node(0) }
+      """, { $0.int(1, number) }, { $0.node(0) })
   }
 
   func node(of item: ItemID) throws(MarfaError) -> Node? {
@@ -118,22 +117,14 @@ extension Connection {
       """
       SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links
       FROM nodes WHERE item = ?1
-      """, { $0.id(1, item) }
-    ) { $0.node(0) }
+      """, { $0.id(1, item) }, { $0.node(0) })
   }
 
   func child(_ parent: Int64, _ name: FileName) throws(MarfaError) -> Node? {
-    try first(
-      """
-      SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
-        n.size, n.links
-      FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.name = ?2
-      """,
-      {
-        $0.int(1, parent)
-        $0.blob(2, name.bytes)
-      }
-    ) { $0.node(0) }
+    let found: Result<Node?, MarfaError> = name.bytes.withUnsafeBytes { bytes in
+      Result { () throws(MarfaError) in try child(parent, lent: bytes) }
+    }
+    return try found.get()
   }
 
   /// As ``child(_:_:)``, for bytes that come straight from the kernel and need not be a name.
@@ -147,8 +138,7 @@ extension Connection {
       {
         $0.int(1, parent)
         $0.blob(2, lent: name)
-      }
-    ) { $0.node(0) }
+      }, { $0.node(0) })
   }
 
   /// The number of the next node: above every one there is, and every one this process has made.
@@ -262,21 +252,19 @@ extension Connection {
   }
 
   func isEmptyDirectory(_ number: Int64) throws(MarfaError) -> Bool {
-    try first("SELECT 1 FROM entries WHERE parent = ?1 LIMIT 1", { $0.int(1, number) }) { _ in true } == nil
+    try first("SELECT 1 FROM entries WHERE parent = ?1 LIMIT 1", { $0.int(1, number) }, { _ in true }) == nil
   }
 
   /// The directory a directory is in; `nil` for the root.
   func parent(of directory: Int64) throws(MarfaError) -> Int64? {
-    try first("SELECT parent FROM entries WHERE node = ?1 LIMIT 1", { $0.int(1, directory) }) {
-      $0.int(0)
-    }
+    try first("SELECT parent FROM entries WHERE node = ?1 LIMIT 1", { $0.int(1, directory) }, { $0.int(0) })
   }
 
   /// Where a node has its names: always in the same order, within a directory the oldest first.
   func entries(of node: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
-    try all("SELECT parent, name FROM entries WHERE node = ?1 ORDER BY parent, number", { $0.int(1, node) }) {
-      ($0.int(0), FileName(stored: $0.blob(1)))
-    }
+    try all(
+      "SELECT parent, name FROM entries WHERE node = ?1 ORDER BY parent, number", { $0.int(1, node) },
+      { ($0.int(0), FileName(stored: $0.blob(1))) })
   }
 
   /// The items of a directory whose names begin with these bytes.

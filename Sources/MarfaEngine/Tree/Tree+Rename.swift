@@ -166,7 +166,9 @@ extension Tree.Change {
         // Read one by one: a file may have two names in here.
         guard var child = try connection.node(number), !child.local else { continue }
         if child.kind == .file, try hasNameAmongItems(child) {
-          if let file = child.item, let item, let edge = try connection.edge(from: file, to: item, type: Edge.attachedTo) {
+          if let file = child.item, let item,
+            let edge = try connection.edge(from: file, to: item, type: Edge.attachedTo)
+          {
             try outbox.deleteEdge(edge.id)
           }
         } else {
@@ -205,7 +207,8 @@ extension Tree.Change {
       node.item = try createDirectoryItem(titled: name, in: try directory(parent))
       try connection.updateNode(node)
       for number in try children(of: node.number) {
-        guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child) else {
+        guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child)
+        else {
           continue
         }
         child.local = tree.settings.localNames.matches(name)

@@ -62,9 +62,9 @@ private struct InvariantCheck {
     for number in try connection.all("SELECT number FROM nodes", { _ in }, { $0.int(0) }) {
       if let node = try connection.node(number) { nodes[number] = node }
     }
-    entries = try connection.all("SELECT parent, name, node FROM entries ORDER BY number", { _ in }) {
-      ($0.int(0), FileName(stored: $0.blob(1)), $0.int(2))
-    }
+    entries = try connection.all(
+      "SELECT parent, name, node FROM entries ORDER BY number", { _ in },
+      { ($0.int(0), FileName(stored: $0.blob(1)), $0.int(2)) })
     for item in try connection.allItems() { itemsByID[item.id] = item }
     edges = try connection.allEdges()
     for hash in try connection.all("SELECT hash FROM blobs", { _ in }, { $0.hash(0) }) {
@@ -240,7 +240,9 @@ private struct InvariantCheck {
         let hash = (write.body["properties"]?.object?["blob_ref"]?.string).flatMap({ BlobHash($0) }),
         blobs[hash]?.stored != true
       {
-        let waits = write.dependsOn.contains { id in writes.contains { $0.id == id && $0.blob == hash && $0.kind == .uploadBlob } }
+        let waits = write.dependsOn.contains { id in
+          writes.contains { $0.id == id && $0.blob == hash && $0.kind == .uploadBlob }
+        }
         expect(waits, "\(write.kind) \(write.id) names bytes and does not wait for their upload")
       }
     }
