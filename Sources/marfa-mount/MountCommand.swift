@@ -20,16 +20,13 @@ enum MountCommand {
         return true
       }
     }
-    // The process in the background. It stands in the way of no folder, and answers whoever started it.
-    _ = fcntl(ready, F_SETFD, FD_CLOEXEC)
-    let pipe = Descriptor(owning: ready)
-    chdir("/")
+    let pipe = BackgroundMount.settle(ready)
     do throws(CommandFailure) {
       try serve(options) { facts in BackgroundMount.report(.done(facts), to: pipe) }
     } catch {
       Log.error(error.message)
       _ = BackgroundMount.report(.failed(error), to: pipe)
-      throw error
+      exit(error.kind.exitStatus)
     }
   }
 
