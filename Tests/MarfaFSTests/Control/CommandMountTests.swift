@@ -100,6 +100,15 @@ struct CommandMountTests {
     #expect(try home.marfa("unmount", "--force", "trip", "--json").json?["unmounted"]?.array?.count == 1)
   }
 
+  @Test("The command that unmounts is not in its own way")
+  func standsInside() throws {
+    let home = try Home()
+    let folder = try home.folder("trip")
+    #expect(try home.marfa("trips.db", "trip").status == 0)
+    let outcome = try run(["env", "-C", folder, try #require(CommandBinary.path), "unmount", "."])
+    #expect(outcome == Outcome(status: 0, output: "Unmounted \(folder)\n"))
+  }
+
   @Test("A mount whose process was killed is seen, replaced and taken away")
   func killed() throws {
     let home = try Home()
