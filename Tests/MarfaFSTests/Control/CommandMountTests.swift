@@ -158,6 +158,49 @@ struct CommandMountTests {
     #expect(try home.marfa("unmount", "trip").status == 0)
   }
 
+  @Test("A mount that nobody waits for any more is taken back")
+  func abandoned() throws {
+    let home = try Home()
+    let folder = try home.folder("trip")
+    // What is written to 3 is read by a program that has ended already.
+    let script = """
+      { sleep 0.3; exec "$marfa" mount --foreground --ready-descriptor 3 trips.db trip 3>&1 >/dev/null; } 2>log | true
+      """
+    #expect(try home.shell(script).status == 0)
+    #expect(eventually { (try? home.shell("grep -c 'trip is unmounted' log").output) == "1\n" })
+    #expect(try MarfaMounts.holding(folder) == nil)
+    #expect(try home.shell("grep -c 'ended before it was told' log").output == "1\n")
+  }
+
+  @Test("Of several who mount at one folder at once, one does")
+  func atOnce() throws {
+    let home = try Home()
+    let folder = try home.folder("trip")
+    let outcome = try home.shell(
+      """
+      for n in 1 2 3 4; do "$marfa" trips.db trip >>said 2>&1 & done; wait
+      grep -c ^Mounted said; grep -c already said
+      """)
+    #expect(outcome.output == "1\n3\n")
+    #expect(try MarfaMounts.all().filter { $0.mountPoint == folder }.count == 1)
+    #expect(try home.marfa("status", "trips.db", "--json").json?["mode"] == "writer")
+    #expect(try home.marfa("unmount", "trip").status == 0)
+  }
+
+  @Test("A store that only a reader has mounted is seen by its path")
+  func readerAlone() throws {
+    let home = try Home()
+    let folder = try home.folder("look")
+    let store = try home.store("trips.db")
+    #expect(try home.marfa("--reader", "trips.db", "look").output.contains("It is a reader"))
+    let status = try #require(try home.marfa("status", "trips.db", "--json").json)
+    #expect(status["mode"] == "reader" && status["mount"]?.object?["mount_point"] == .string(folder))
+    // And it keeps nobody from writing.
+    try home.file("a.txt", "a")
+    #expect(try home.marfa("add", "a.txt", "--store", store).status == 0)
+    #expect(try home.marfa("unmount", "trips.db").status == 0)
+  }
+
   @Test("A log over 8 MiB is set aside when a mount starts")
   func log() throws {
     let home = try Home()
