@@ -35,6 +35,19 @@ enum BackgroundMount {
     }
   }
 
+  /// Makes this process one of the background, before it opens anything: it stands in the way of no folder, and holds
+  /// nothing of whoever started it but the pipe, which is returned.
+  static func settle(_ readyDescriptor: CInt) -> Descriptor {
+    chdir("/")
+    for name in (try? Path.names(in: "/proc/self/fd")) ?? [] {
+      guard let descriptor = CInt(name), descriptor > 2, descriptor != readyDescriptor else { continue }
+      // The listing's own is closed by now, and closing it again does nothing.
+      close(descriptor)
+    }
+    _ = fcntl(readyDescriptor, F_SETFD, FD_CLOEXEC)
+    return Descriptor(owning: readyDescriptor)
+  }
+
   /// Tells the command that started this process how it went: false when it is there no more.
   static func report(_ answer: ControlAnswer, to pipe: Descriptor) -> Bool {
     let line = answer.line

@@ -20,16 +20,13 @@ enum MountCommand {
         return true
       }
     }
-    // The process in the background. It stands in the way of no folder, and answers whoever started it.
-    _ = fcntl(ready, F_SETFD, FD_CLOEXEC)
-    let pipe = Descriptor(owning: ready)
-    chdir("/")
+    let pipe = BackgroundMount.settle(ready)
     do throws(CommandFailure) {
       try serve(options) { facts in BackgroundMount.report(.done(facts), to: pipe) }
     } catch {
       Log.error(error.message)
       _ = BackgroundMount.report(.failed(error), to: pipe)
-      throw error
+      exit(error.kind.exitStatus)
     }
   }
 
@@ -38,42 +35,18 @@ enum MountCommand {
   private static func serve(
     _ options: MountOptions, ready: (JSON.Object) throws(CommandFailure) -> Bool
   ) throws(CommandFailure) {
-    let mountPoint: String
-    do throws(MountError) { mountPoint = try MountPoint.prepare(options.mountPoint) } catch {
-      throw explained(error, options)
-    }
-    let copy = try open(options)
-    do throws(CommandFailure) {
-      try choose(options, copy)
-      try mount(options, copy, mountPoint, ready: ready)
-    } catch {
-      copy.close()
-      throw error
-    }
-  }
-
-  private static func mount(
-    _ options: MountOptions, _ copy: WorkingCopy, _ mountPoint: String,
-    ready: (JSON.Object) throws(CommandFailure) -> Bool
-  ) throws(CommandFailure) {
-    var configuration = MountConfiguration(mountPoint: mountPoint, source: copy.path)
-    configuration.isReadOnly = copy.isReader
-    configuration.options = options.fuseOptions
-    let mounted: MountedStore
-    do throws(MountError) { mounted = try MountedStore.mount(copy, configuration, log: options.log) } catch {
-      throw CommandFailure(error)
-    }
+    let (copy, mounted) = try mount(options)
     Signals.watch { signal in
       Log.notice("told to end (signal \(signal))")
       mounted.requestStop()
     }
     do throws(CommandFailure) {
       guard mounted.waitUntilReady() else {
-        throw CommandFailure(.environment, "mount_failed", "\(mountPoint) was mounted and ended at once")
+        throw CommandFailure(.environment, "mount_failed", "\(mounted.mountPoint) was mounted and ended at once")
       }
       Log.notice("\(copy.path) is mounted at \(mounted.mountPoint) (\(copy.isReader ? "reader" : "writer"))")
       if try !ready(MountReport.facts(options, copy, mounted)) {
-        Log.notice("the command that started this mount has ended before it answered")
+        Log.notice("the command that started this mount ended before it was told")
         mounted.requestStop()
       }
     } catch {
@@ -86,6 +59,42 @@ enum MountCommand {
     case .failed:
       throw CommandFailure(.environment, "mount_failed", "the mount at \(mounted.mountPoint) failed; the log says how")
     }
+  }
+
+  /// Looks at the folder before anything is made, opens the store, and mounts it.
+  private static func mount(_ options: MountOptions) throws(CommandFailure) -> (WorkingCopy, MountedStore) {
+    let claim = claim(options.mountPoint)
+    defer { withExtendedLifetime(claim) {} }
+    let mountPoint: String
+    do throws(MountError) { mountPoint = try MountPoint.prepare(options.mountPoint) } catch {
+      throw explained(error, options)
+    }
+    let copy = try open(options)
+    do throws(CommandFailure) {
+      try choose(options, copy)
+      var configuration = MountConfiguration(mountPoint: mountPoint, source: copy.path)
+      configuration.isReadOnly = copy.isReader
+      configuration.options = options.fuseOptions
+      do throws(MountError) {
+        return (copy, try MountedStore.mount(copy, configuration, log: options.log))
+      } catch {
+        throw CommandFailure(error)
+      }
+    } catch {
+      copy.close()
+      throw error
+    }
+  }
+
+  /// Keeps others from mounting at a folder until it is done here: two that look at once would both find it empty.
+  private static func claim(_ folder: String) -> Descriptor? {
+    // What can't be opened, `prepare` will say.
+    guard let file = try? Descriptor.open(folder, O_RDONLY | O_DIRECTORY) else { return nil }
+    for _ in 0..<100 {
+      if flock(file.raw, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK { break }
+      usleep(100_000)
+    }
+    return file
   }
 
   // MARK: The store

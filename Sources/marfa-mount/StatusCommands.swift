@@ -33,10 +33,11 @@ enum StatusCommands {
   private static func ask(_ target: StoreTarget, _ request: ControlRequest) throws(CommandFailure) -> JSON.Object {
     guard let mount = target.mount else {
       let result = try look(target, request)
-      // A mount whose process died is still there to be seen.
-      let dead = ((try? MarfaMounts.of(store: target.store)) ?? []).last { Unmounting.isDead($0) }
-      guard request.command == "status", let dead, result["mount"]?.object == nil else { return result }
-      return try ask(StoreTarget(dead), request)
+      // No writer has it mounted; but a reader may, or what a process left that died.
+      guard request.command == "status", result["mount"]?.object == nil,
+        let mount = ((try? MarfaMounts.of(store: target.store)) ?? []).last
+      else { return result }
+      return try ask(StoreTarget(mount), request)
     }
     if !Unmounting.isDead(mount), let process = try MountProcess.of(mount) { return try process.ask(request) }
     var result = try look(target, request)

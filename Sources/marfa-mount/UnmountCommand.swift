@@ -1,3 +1,4 @@
+import Glibc
 import MarfaEngine
 import MarfaFS
 
@@ -11,7 +12,10 @@ enum UnmountCommand {
       throw CommandLineParser.usage("name the one folder or store to unmount")
     }
     var ended: [JSON] = []
-    for mount in try mounts(word) {
+    let mounts = try mounts(word)
+    // Where this was started may be what is to go.
+    chdir("/")
+    for mount in mounts {
       let pid = try unmount(mount, byForce: line.has(.force))
       guard Unmounting.waitForEnd(of: mount, pid: pid, seconds: patience) else {
         let who = pid.map { "process \($0)" } ?? "its process"

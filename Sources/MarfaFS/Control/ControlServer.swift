@@ -11,7 +11,7 @@ public final class ControlServer: Sendable {
     var connection = ControlConnection.Limits()
     /// Connections that are being read or written. One more, and the oldest goes.
     var connections = 64
-    /// Commands that run. One more is told to come again.
+    /// Commands that run. One more waits for one of them to end.
     var commands = 32
   }
 
@@ -77,6 +77,7 @@ public final class ControlServer: Sendable {
 
   private func serve() {
     var connections: [ControlConnection] = []
+    var waiting: [(number: Int, request: ControlRequest)] = []
     var next = 0
     while true {
       for (number, answer) in takeFinished() {
@@ -84,8 +85,11 @@ public final class ControlServer: Sendable {
         connections[index].finish(answer)
       }
       connections.removeAll { $0.phase == .ended }
+      // Whoever hung up while its turn had not come wants nothing any more.
+      waiting.removeAll { command in !connections.contains { $0.number == command.number } }
+      startCommands(&waiting)
       let isStopping = state.read { $0.isStopping }
-      // What is not asked yet will not be; what runs is answered.
+      // What is not asked yet will not be; what was asked is answered.
       if isStopping { connections.removeAll { $0.phase == .reading } }
       if isStopping && connections.isEmpty { break }
 
@@ -93,7 +97,7 @@ public final class ControlServer: Sendable {
       for index in connections.indices {
         if ready.connections[index] != 0, case .request(let line) = connections[index].proceed(ready.connections[index])
         {
-          run(line, &connections[index])
+          if let request = parse(line, &connections[index]) { waiting.append((connections[index].number, request)) }
         }
         if connections[index].deadline.hasPassed { connections[index].expire() }
       }
@@ -147,30 +151,33 @@ public final class ControlServer: Sendable {
 
   // MARK: Commands
 
-  private func run(_ line: [UInt8], _ connection: inout ControlConnection) {
-    let request: ControlRequest
-    do throws(CommandFailure) { request = try ControlRequest(line: line) } catch {
+  /// The request of a line; `nil` when it is none, and was answered so.
+  private func parse(_ line: [UInt8], _ connection: inout ControlConnection) -> ControlRequest? {
+    do throws(CommandFailure) { return try ControlRequest(line: line) } catch {
       connection.finish(.failed(error))
-      return
+      return nil
     }
-    let mayRun = state.update { state in
-      guard state.running < limits.commands else { return false }
-      state.running += 1
-      return true
+  }
+
+  /// Starts the commands that wait, in order, as many as may run.
+  private func startCommands(_ waiting: inout [(number: Int, request: ControlRequest)]) {
+    guard !waiting.isEmpty else { return }
+    let count = state.update { state in
+      let count = min(waiting.count, limits.commands - state.running)
+      state.running += count
+      return count
     }
-    guard mayRun else {
-      connection.finish(.failed(CommandFailure(.environment, "busy", "too many commands run at once; try again")))
-      return
-    }
-    let number = connection.number
-    startThread(named: "marfa-command") { [self] in
-      let answer = commands.answer(request)
-      state.update { state in
-        state.finished.append((number, answer))
-        state.running -= 1
+    for (number, request) in waiting.prefix(count) {
+      startThread(named: "marfa-command") { [self] in
+        let answer = commands.answer(request)
+        state.update { state in
+          state.finished.append((number, answer))
+          state.running -= 1
+        }
+        wake()
       }
-      wake()
     }
+    waiting.removeFirst(count)
   }
 
   private func takeFinished() -> [(Int, ControlAnswer)] {

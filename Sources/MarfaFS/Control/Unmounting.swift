@@ -81,9 +81,10 @@ public enum Unmounting {
     var json: JSON { ["pid": .integer(pid), "name": .string(name), "path": .string(path)] }
   }
 
-  /// The programs that have a file under a folder open, stand in it, or run from it, as far as this person may know.
+  /// The other programs that have a file under a folder open, stand in it, or run from it, as far as this person may know.
   static func users(of folder: String) -> [User] {
-    ((try? Path.names(in: "/proc")) ?? []).compactMap { Int($0) }.sorted().compactMap { pid in
+    let others = ((try? Path.names(in: "/proc")) ?? []).compactMap { Int($0) }.filter { $0 != Int(getpid()) }
+    return others.sorted().compactMap { pid in
       let fixed = ["cwd", "root", "exe"].map { "/proc/\(pid)/\($0)" }
       let open = ((try? Path.names(in: "/proc/\(pid)/fd")) ?? []).map { "/proc/\(pid)/fd/\($0)" }
       let mapped = ((try? Path.names(in: "/proc/\(pid)/map_files")) ?? []).map { "/proc/\(pid)/map_files/\($0)" }

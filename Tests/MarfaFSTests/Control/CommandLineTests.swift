@@ -1,0 +1,191 @@
+import Glibc
+import MarfaEngine
+import Testing
+
+@testable import MarfaFS
+
+@Suite("A command line", .enabled(if: CommandBinary.path != nil, CommandBinary.reason), .timeLimit(.minutes(2)))
+struct CommandLineTests {
+  @Test(
+    "that is not understood changes nothing, and says what is wrong with it",
+    arguments: [
+      ([], "what is to be done?"), (["stauts"], "Did you mean status?"), (["fetch", "folder"], "is no command"),
+      (["status", "--jsn"], "Did you mean --json?"), (["status", "-x"], "has no option -x"),
+      (["status", "--force"], "--force is an option of unmount"), (["status", "--json=yes"], "takes no value"),
+      (["status", "a", "b"], "takes one store"), (["mount"], "name the folder"), (["mount", "a", "b", "c"], "3 words"),
+      (["mount", ""], "no path"), (["folder", "--budget"], "needs a value"),
+      (["folder", "--budget", "lots"], "no budget"), (["folder", "--budget", "1e400"], "no budget"),
+      (["folder", "--budget=-5"], "no budget"), (["folder", "--keep", "all"], "attached, pinned or none"),
+      (["folder", "--settle", "-1"], "--settle"), (["folder", "--settle", "nan"], "--settle"),
+      (["folder", "--local-names", "a/b"], "no \"/\""), (["folder", "--local-names", "*"], "would keep every file"),
+      (["folder", "--directory-type", "core.file"], "--directory-type"), (["folder", "-o", "fsname=x"], "-o fsname"),
+      (["folder", "--server", "https://x.org"], "has no option --server"), (["queue", "--limit", "many"], "--limit"),
+      (["budget", "1", "2"], "one value"), (["attach"], "name the item"), (["attach", "Norway"], "name the file"),
+      (["embed", "Norway", "a", "b"], "one file"), (["attach", "Norway", "a", "b", "--title", "t"], "--title"),
+      (["add", "a", "--tag", ""], "a tag can't be empty"), (["add", "a", "--tier", "moon"], "--tier"),
+      (["unmount"], "name the one"), (["help", "flying"], "no command \"flying\""), (["add"], "name the file"),
+    ])
+  func misunderstood(words: [String], said: String) throws {
+    let home = try Home()
+    try home.folder("folder")
+    let outcome = try home.shell("exec \"$marfa\" \"$@\"", ["sh"] + words)
+    #expect(outcome.status == 2)
+    #expect(outcome.output.contains(said))
+    #expect(outcome.output.contains("Try: marfa-mount"))
+    #expect(home.names == ["folder"])
+  }
+
+  @Test(
+    "teaches itself",
+    arguments: ["mount", "unmount", "status", "queue", "cache", "budget", "attach", "embed", "add"])
+  func help(command: String) throws {
+    let home = try Home()
+    let outcome = try home.marfa(command, "--help")
+    #expect(outcome.status == 0)
+    let usage = command == "mount" ? "marfa-mount [mount]" : "marfa-mount \(command)"
+    #expect(outcome.output.hasPrefix(usage) && outcome.output.contains("Examples:"))
+    #expect(try home.marfa("help", command) == outcome)
+    #expect(try home.marfa("--help").output.contains(usage))
+    // It fits a terminal.
+    #expect(outcome.output.split(separator: "\n").allSatisfy { $0.count <= 95 })
+  }
+
+  @Test("tells its version, and what it is")
+  func version() throws {
+    let home = try Home()
+    #expect(try home.marfa("--version").output.hasPrefix("marfa-mount "))
+    #expect(try home.marfa("-h") == home.marfa("help"))
+  }
+
+  @Test("says what failed as JSON when JSON is asked for, and on standard error")
+  func jsonErrors() throws {
+    let home = try Home()
+    let outcome = try home.shell("\"$marfa\" status nowhere.db --json 2>errors; echo $?; cat errors >&2")
+    #expect(outcome.output.hasPrefix("4\n"))
+    let error = try JSON(reading: String(outcome.output.dropFirst(2))).object?["error"]?.object
+    #expect(error?["code"] == "no_store" && error?["kind"] == "store")
+    let usage = try home.marfa("status", "--json", "--nonsense")
+    #expect(usage.status == 2 && usage.json?["error"]?.object?["code"] == "usage")
+  }
+
+  @Test("whose words are no UTF-8 is refused")
+  func bytes() throws {
+    let home = try Home()
+    let outcome = try home.shell("\"$marfa\" add \"$(printf 'caf\\351.txt')\"")
+    #expect(outcome.status == 2 && outcome.output.contains("is not UTF-8"))
+  }
+
+  @Test("whose result can't be written fails")
+  func fullOutput() throws {
+    let home = try Home()
+    _ = try home.store("store.db")
+    let outcome = try home.shell("\"$marfa\" status store.db > /dev/full")
+    #expect(outcome.status == 3 && outcome.output.contains("could not be written"))
+  }
+
+  @Test(
+    "takes sizes as coreutils does",
+    arguments: [
+      ("0", 0), ("500M", 500 << 20), ("2GiB", 2 << 30), ("1.5k", 1536), ("3MB", 3_000_000), ("1 TiB", 1 << 40),
+      ("12b", 12),
+    ] as [(String, Int64)])
+  func sizes(text: String, bytes: Int64) throws {
+    let home = try Home()
+    let store = try home.store("store.db")
+    let outcome = try home.marfa("budget", text, "--store", store, "--json")
+    #expect(outcome.json?["budget_setting"] == .string(String(bytes)))
+  }
+
+  @Test("after -- has no options")
+  func doubleDash() throws {
+    let home = try Home()
+    let outcome = try home.marfa("status", "--", "--json")
+    #expect(outcome.status == 4 && outcome.output.contains("/--json"))
+  }
+}
+
+@Suite(
+  "A store nobody has mounted", .enabled(if: CommandBinary.path != nil, CommandBinary.reason), .timeLimit(.minutes(2)))
+struct UnmountedCommandTests {
+  @Test("is shown, added to and attached to")
+  func commands() throws {
+    let home = try Home()
+    let store = try home.store("trips.db")
+    let copy = try WorkingCopy(path: store)
+    _ = try copy.items.create(type: "core.note", properties: ["title": "Norway"])
+    copy.close()
+    try home.file("fjord.jpg", "deep")
+    try home.file("ticket.pdf", "%PDF")
+    let attached = try home.marfa("attach", "Norway", "fjord.jpg", "ticket.pdf", "--store", "trips.db")
+    #expect(
+      attached
+        == Outcome(
+          status: 0,
+          output: """
+            Attached fjord.jpg (4 bytes); ![[fjord.jpg]] shows it in a text
+            Attached ticket.pdf (4 bytes); ![[ticket.pdf]] shows it in a text
+
+            """))
+    let embedded = try home.marfa("embed", "Norway", "fjord.jpg", "--title", "At noon", "--store", store)
+    #expect(embedded == Outcome(status: 0, output: "Embedded fjord.jpg as At noon (4 bytes)\n"))
+    #expect(try home.marfa("add", "fjord.jpg", "--tag=x", "--store", "trips.db", "--json").json?["files"] != nil)
+    let status = try home.marfa("status", "trips.db")
+    #expect(status.output.contains("Mounted      no") && status.output.contains("Files        4"))
+    #expect(try home.marfa("status", "trips.db", "--json").json?["items"] == 5)
+    #expect(try home.marfa("queue", "trips.db").output.contains("create edge  queued  At noon attached-to Norway"))
+    #expect(try home.marfa("cache", "trips.db").output.contains("Attachments  3 held"))
+    #expect(!home.names.contains("trips.db.sock"))
+  }
+
+  @Test("is not made by looking for it")
+  func missing() throws {
+    let home = try Home()
+    try home.file("a.txt", "a")
+    let looking = [["status"], ["queue"], ["cache"], ["budget"]]
+    for words in looking + [["budget", "1G"], ["add", "a.txt"], ["attach", "N", "a.txt"]] {
+      let outcome = try home.shell("exec \"$marfa\" \"$@\"", ["sh"] + words)
+      #expect(outcome.status == 4 && outcome.output.contains("there is no store"))
+    }
+    #expect(home.names == ["a.txt"])
+  }
+
+  @Test("gets nothing of files of which one is wrong")
+  func wrongFile() throws {
+    let home = try Home()
+    let store = try home.store("trips.db")
+    try home.file("a.txt", "a")
+    try home.file("empty", "")
+    let outcome = try home.marfa("add", "a.txt", "empty", "nowhere", "/dev/null", home.path, "--store", store)
+    #expect(outcome.status == 1)
+    let said = ["empty is empty", "nowhere is not there", "/dev/null is no regular", "is a folder", "Nothing was done"]
+    for words in said {
+      #expect(outcome.output.contains(words))
+    }
+    #expect(try home.marfa("status", store, "--json").json?["files"] == 0)
+  }
+
+  @Test("that another process is writing is waited for, and then added to")
+  func busy() throws {
+    let home = try Home()
+    let store = try home.store("trips.db")
+    try home.file("a.txt", "a")
+    // Several at once: each has the store for a moment.
+    let outcome = try home.shell(
+      """
+      for n in 1 2 3 4 5; do "$marfa" add a.txt --title "n$n" --store trips.db >/dev/null & done; wait
+      """)
+    #expect(outcome == Outcome(status: 0, output: ""))
+    #expect(try home.marfa("status", store, "--json").json?["files"] == 5)
+  }
+
+  @Test("whose titles are orders to a terminal shows them as text")
+  func hostileTitle() throws {
+    let home = try Home()
+    let store = try home.store("trips.db")
+    let copy = try WorkingCopy(path: store)
+    _ = try copy.items.create(type: "core.note", properties: ["title": "\u{1b}[31mred\u{7}\nnew\u{202e}"])
+    copy.close()
+    let text = try home.marfa("queue", store).output
+    #expect(text.contains("\\u{1b}[31mred\\u{7}\\u{a}new\\u{202e}"))
+  }
+}
