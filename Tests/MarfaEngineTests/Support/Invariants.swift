@@ -240,7 +240,9 @@ private struct InvariantCheck {
         let hash = (write.body["properties"]?.object?["blob_ref"]?.string).flatMap({ BlobHash($0) }),
         blobs[hash]?.stored != true
       {
-        let waits = write.dependsOn.contains { id in writes.contains { $0.id == id && $0.blob == hash && $0.kind == .uploadBlob } }
+        let waits = write.dependsOn.contains { id in
+          writes.contains { $0.id == id && $0.blob == hash && $0.kind == .uploadBlob }
+        }
         expect(waits, "\(write.kind) \(write.id) names bytes and does not wait for their upload")
       }
     }
