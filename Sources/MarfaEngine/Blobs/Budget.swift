@@ -80,7 +80,8 @@ extension Connection {
   func keep() throws(MarfaError) -> KeepSetting { KeepSetting(rawValue: try setting("keep") ?? "") ?? .attached }
 
   /// Held bytes that can be fetched again and nothing keeps: the least recently read first. The server must have
-  /// answered that it stores them, and no upload of them may wait.
+  /// answered that it stores them, no upload of them may wait, and no file of this device only may show them: its item,
+  /// when it had one, is in the bin there, and the bin is emptied some day.
   fileprivate func evictable() throws(MarfaError) -> [(hash: BlobHash, size: Int64)] {
     let keep = try keep()
     return try all(
@@ -93,6 +94,7 @@ extension Connection {
           WHERE n.hash = b.hash AND (?1 = 'attached' OR (?1 = 'pinned' AND host.pinned = 1)))
         AND NOT EXISTS (
           SELECT 1 FROM nodes n JOIN items file ON file.id = n.item WHERE n.hash = b.hash AND file.pinned = 1)
+        AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.hash = b.hash AND n.item IS NULL)
       ORDER BY coalesce(b.read_at, b.held_at, 0)
       """, { $0.text(1, keep.rawValue) }, { row in row.hash(0).map { ($0, row.int(1)) } }
     ).compactMap { $0 }

@@ -35,6 +35,16 @@ extension Connection {
     }
   }
 
+  /// A node is going to show these bytes, here or not: they have a row from then on. A row of the server names only bytes
+  /// it holds.
+  func know(_ hash: BlobHash, mimeType: String?, stored: Bool) throws(MarfaError) {
+    try run("INSERT OR IGNORE INTO blobs(hash, mime_type, stored) VALUES (?1, ?2, ?3)") {
+      $0.hash(1, hash)
+      $0.text(2, mimeType)
+      $0.bool(3, stored)
+    }
+  }
+
   func deleteBlobRow(_ hash: BlobHash) throws(MarfaError) {
     try run("DELETE FROM blobs WHERE hash = ?1") { $0.hash(1, hash) }
   }

@@ -12,6 +12,8 @@ final class Store: Sendable {
   private let lock: Lock<StoreLock?>
   private let writer: Lock<Connection?>
   private let readers: Lock<[Connection]>
+  /// Only asks for the data version: each connection counts for itself, so the counts of two can't be compared.
+  private let watcher = Lock<Connection?>(.readers, nil)
   private let checkpointer: Checkpointer
   private let wal: Lock<Descriptor?>
   private let commitCount = Lock<Int>(.leaf, 0)
@@ -47,6 +49,8 @@ final class Store: Sendable {
     self.lock = Lock(.leaf, lock)
     isWriter = lock != nil
     do throws(MarfaError) {
+      // Before anything is opened to write: another program's database is not even brought to our kind of log.
+      if exists { try Store.identify(try Store.openReader(path, writable: lock != nil), path: path) }
       let connection = lock != nil ? try Store.openWriter(path) : nil
       let reader = try Store.openReader(path, writable: lock != nil)
       if lock == nil { try Store.checkSchema(reader, path: path) }
@@ -138,8 +142,9 @@ final class Store: Sendable {
 
   /// SQLite's count of other connections' changes: moves when the writer has saved (a reader looks at it to learn so).
   func dataVersion() throws(MarfaError) -> Int64 {
-    try read { (connection) throws(MarfaError) -> Int64 in
-      try connection.first("PRAGMA data_version") { $0.int(0) } ?? 0
+    try watcher.withLock { (connection) throws(MarfaError) in
+      if connection == nil { connection = try Store.openReader(path, writable: isWriter) }
+      return try connection?.first("PRAGMA data_version") { $0.int(0) } ?? 0
     }
   }
 
@@ -148,6 +153,7 @@ final class Store: Sendable {
   func close() {
     checkpointer.close()
     readers.withLock { $0.removeAll() }
+    watcher.withLock { $0 = nil }
     writer.withLock { $0 = nil }
     wal.withLock { $0 = nil }
     lock.withLock { $0 = nil }
@@ -174,8 +180,12 @@ final class Store: Sendable {
     }
     guard folder != nil else { throw .unusable(.noFolder(path: Path.parent(path))) }
     guard let status else { return false }
-    // An empty file is what a crash between creating and writing a store leaves.
-    if status.st_mode & S_IFMT == S_IFREG && status.st_size == 0 { return true }
+    // An empty file is what a crash between creating and writing a store leaves; with bytes beside it, it had rows.
+    if status.st_mode & S_IFMT == S_IFREG && status.st_size == 0 {
+      let held = (try? Path.names(in: BlobFiles(beside: path).root + "/held")) ?? []
+      if log == 0 && !held.isEmpty { throw .unusable(.damaged(path: path, words: "the file is empty")) }
+      return true
+    }
     func number(_ offset: Int) -> Int { header[offset..<offset + 4].reduce(0) { $0 << 8 | Int($1) } }
     // "Database File Format" (sqlite.org): the application id stands at byte 68. A store whose first transaction is
     // still in the log has none yet.
@@ -241,22 +251,30 @@ final class Store: Sendable {
     Int(try connection.first("PRAGMA user_version") { $0.int(0) } ?? 0)
   }
 
+  /// Throws unless this is a store this program knows, or a database with nothing in it. (Other programs count their
+  /// schemas in `user_version` too, and most leave the application id 0.)
+  private static func identify(_ connection: Connection, path: String) throws(MarfaError) {
+    let version = try userVersion(connection)
+    if try connection.first("PRAGMA application_id", { _ in }, { $0.int(0) }) != Schema.applicationID {
+      let tables = try connection.first("SELECT count(*) FROM sqlite_schema") { $0.int(0) }
+      guard version == 0, tables == 0 else { throw .unusable(.notAStore(path: path)) }
+    }
+    guard version <= Schema.version else {
+      throw .unusable(.newer(path: path, found: version, known: Schema.version))
+    }
+  }
+
   private static func checkSchema(_ connection: Connection, path: String) throws(MarfaError) {
+    try identify(connection, path: path)
     let found = try userVersion(connection)
-    if found > Schema.version { throw .unusable(.newer(path: path, found: found, known: Schema.version)) }
     if found < Schema.version {
       throw .unusable(.damaged(path: path, words: "schema \(found) needs its writer to bring it to \(Schema.version)"))
     }
   }
 
   private static func migrate(_ connection: Connection, path: String) throws(MarfaError) {
+    try identify(connection, path: path)
     let found = try userVersion(connection)
-    guard found <= Schema.version else {
-      throw .unusable(.newer(path: path, found: found, known: Schema.version))
-    }
-    if found == 0, try connection.first("SELECT count(*) FROM sqlite_schema", { _ in }, { $0.int(0) }) != 0 {
-      throw .unusable(.notAStore(path: path))
-    }
     for version in found..<Schema.version {
       try connection.execute("BEGIN IMMEDIATE")
       do throws(MarfaError) {

@@ -1,5 +1,6 @@
 /// A JSON value that gives back what it was given: numbers keep their text, objects their order, and keys nobody here
-/// knows stay (contract: "never drop what a row carries").
+/// knows stay (contract: "never drop what a row carries"). Texts are compared by their bytes: two that only read the same
+/// are two.
 public indirect enum JSON: Hashable, Sendable {
   case null
   case bool(Bool)
@@ -20,11 +21,14 @@ public indirect enum JSON: Hashable, Sendable {
       for (key, value) in elements { self[key] = value }
     }
 
+    /// Members whose keys are known to differ.
+    fileprivate init(members: [(key: String, value: JSON)]) { self.members = members }
+
     /// The member's value; setting `nil` removes it.
     public subscript(key: String) -> JSON? {
-      get { members.first { $0.key == key }?.value }
+      get { members.first { JSON.same($0.key, key) }?.value }
       set {
-        if let index = members.firstIndex(where: { $0.key == key }) {
+        if let index = members.firstIndex(where: { JSON.same($0.key, key) }) {
           if let newValue { members[index].value = newValue } else { members.remove(at: index) }
         } else if let newValue {
           members.append((key, newValue))
@@ -45,6 +49,21 @@ public indirect enum JSON: Hashable, Sendable {
     }
 
     public func hash(into hasher: inout Hasher) { hasher.combine(members.count) }
+  }
+
+  public static func == (a: JSON, b: JSON) -> Bool {
+    switch (a, b) {
+    case (.null, .null): true
+    case (.bool(let a), .bool(let b)): a == b
+    case (.number(let a), .number(let b)), (.string(let a), .string(let b)): same(a, b)
+    case (.array(let a), .array(let b)): a == b
+    case (.object(let a), .object(let b)): a == b
+    default: false
+    }
+  }
+
+  fileprivate static func same(_ a: String, _ b: String) -> Bool {
+    a.utf8.count == b.utf8.count && a.utf8.elementsEqual(b.utf8)
   }
 
   /// The string, when it is one.
@@ -195,18 +214,39 @@ extension JSON {
 
     mutating func object(depth: Int) throws(ReadError) -> JSON {
       position += 1
-      var object = Object()
+      var members: [(key: String, value: JSON)] = []
+      // Of an object of many members, found by hash: looking through them would take the square of their number.
+      var places: [Key: Int] = [:]
       skipSpace()
-      if take(UInt8(ascii: "}")) { return .object(object) }
+      if take(UInt8(ascii: "}")) { return .object(Object()) }
       while true {
         skipSpace()
         let key = try string()
         skipSpace()
         guard take(UInt8(ascii: ":")) else { throw .malformed(at: position) }
-        object[key] = try value(depth: depth + 1)
+        let value = try value(depth: depth + 1)
+        if members.count == 16 {
+          for (index, member) in members.enumerated() { places[Key(text: member.key)] = index }
+        }
+        let place = members.count < 16 ? members.firstIndex { JSON.same($0.key, key) } : places[Key(text: key)]
+        if let place {
+          members[place].value = value
+        } else {
+          if members.count >= 16 { places[Key(text: key)] = members.count }
+          members.append((key, value))
+        }
         skipSpace()
-        if take(UInt8(ascii: "}")) { return .object(object) }
+        if take(UInt8(ascii: "}")) { return .object(Object(members: members)) }
         guard take(UInt8(ascii: ",")) else { throw .malformed(at: position) }
+      }
+    }
+
+    /// A key by its bytes.
+    private struct Key: Hashable {
+      let text: String
+      static func == (a: Key, b: Key) -> Bool { JSON.same(a.text, b.text) }
+      func hash(into hasher: inout Hasher) {
+        for byte in text.utf8 { hasher.combine(byte) }
       }
     }
 
@@ -252,10 +292,15 @@ extension JSON {
       case UInt8(ascii: "t"): out.append(9)
       case UInt8(ascii: "u"):
         var unit = try hexUnit()
-        if (0xd800..<0xdc00).contains(unit), take(UInt8(ascii: "\\")), take(UInt8(ascii: "u")) {
-          let low = try hexUnit()
-          guard (0xdc00..<0xe000).contains(low) else { throw .malformed(at: position) }
-          unit = 0x10000 + (unit - 0xd800) << 10 + (low - 0xdc00)
+        if (0xd800..<0xdc00).contains(unit) {
+          let behind = position
+          if take(UInt8(ascii: "\\")), take(UInt8(ascii: "u")), case let low = try hexUnit(),
+            (0xdc00..<0xe000).contains(low)
+          {
+            unit = 0x10000 + (unit - 0xd800) << 10 + (low - 0xdc00)
+          } else {
+            position = behind
+          }
         }
         // A lone surrogate is no character: what a lenient reader makes of it.
         let scalar = Unicode.Scalar(unit) ?? "\u{fffd}"

@@ -11,6 +11,7 @@ extension Tree.Change {
       uid: owner.uid, gid: owner.gid, atime: now, mtime: now, ctime: now, links: 0, content: .empty, size: 0)
     if kind == .file, let hash = item.blob {
       node.content = .blob(hash)
+      try connection.know(hash, mimeType: item.mimeType, stored: item.version > 0)
       node.size = try connection.blob(hash)?.size
     }
     return node

@@ -149,9 +149,13 @@ extension Tree.Change {
   /// An item names other bytes: the upload, and the update on the version held. Equal bytes are no change.
   func setContent(of item: ItemID, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
     guard let current = try connection.item(item), current.blob != hash else { return }
+    // The type follows the MIME type while it still can, unless somebody chose another.
+    var type: String?
+    if try outbox.isUnsent(item), current.type == FileTypes.type(forMIME: current.mimeType ?? "") {
+      type = FileTypes.type(forMIME: mimeType)
+    }
     try outbox.updateItem(
-      item, ["blob_ref": .string(hash.description), "mime_type": .string(mimeType)],
-      type: try outbox.isUnsent(item) ? FileTypes.type(forMIME: mimeType) : nil, folding: true)
+      item, ["blob_ref": .string(hash.description), "mime_type": .string(mimeType)], type: type, folding: true)
     if let old = current.blob {
       try outbox.releaseUpload(old)
       try tree.blobs.release(old, in: connection)

@@ -59,6 +59,14 @@ private struct InvariantCheck {
           OR bytes <> (SELECT coalesce(sum(b.size), 0) FROM writes w JOIN blobs b ON b.hash = w.blob
             WHERE w.kind = 'upload_blob' AND w.state IN ('queued', 'sending', 'blocked'))))
       """, { _ in }, { "the counter \($0.text(0)) does not count what there is" })
+    let counted: StaticString = """
+      SELECT 'write.' || state, count(*), 0 FROM writes GROUP BY state
+      UNION ALL SELECT 'upload', count(*), coalesce(sum(size), 0) FROM writes JOIN blobs ON hash = blob
+        WHERE kind = 'upload_blob' AND state IN ('queued', 'sending', 'blocked')
+      UNION ALL SELECT 'held', count(*), coalesce(sum(size), 0) FROM blobs WHERE held = 1
+      """
+    integrity += try connection.differences(
+      "SELECT name, count, bytes FROM counters WHERE count <> 0 OR bytes <> 0", counted)
     for number in try connection.all("SELECT number FROM nodes", { _ in }, { $0.int(0) }) {
       if let node = try connection.node(number) { nodes[number] = node }
     }
@@ -146,7 +154,7 @@ private struct InvariantCheck {
       if node.kind == .symlink { expect(node.item == nil, "a symbolic link shows an item") }
       if node.content == .empty && node.kind == .file { expect(node.size == 0, "an empty node \(number) has a size") }
       if case .blob(let hash) = node.content {
-        expect(blobs[hash] != nil || node.item != nil, "node \(number) has bytes nobody knows")
+        expect(blobs[hash] != nil, "node \(number) has bytes nobody knows")
         if node.item == nil { expect(blobs[hash]?.held == true, "the only bytes of node \(number) are not here") }
         if let row = blobs[hash] { expect(row.size == node.size, "node \(number) has another size than its bytes") }
       }
@@ -280,5 +288,18 @@ private struct InvariantCheck {
       if ready.isEmpty { return !waiting.isEmpty }
       for id in ready { waiting[id] = nil }
     }
+  }
+}
+
+extension Connection {
+  /// Rows of one query that the other has not, in words. A count of nothing is no row.
+  fileprivate func differences(_ kept: StaticString, _ counted: StaticString) throws(MarfaError) -> [String] {
+    func rows(_ sql: StaticString) throws(MarfaError) -> Set<String> {
+      Set(
+        try all(sql, { _ in }, { ($0.text(0), $0.int(1), $0.int(2)) }).filter { $0.1 != 0 || $0.2 != 0 }.map {
+          "\($0.0) \($0.1) \($0.2)"
+        })
+    }
+    return try rows(kept).symmetricDifference(try rows(counted)).map { "counted wrongly: \($0)" }
   }
 }
