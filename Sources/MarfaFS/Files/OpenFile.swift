@@ -262,7 +262,11 @@ final class OpenFile: Sendable {
   /// written.
   func flush() throws(MarfaError) {
     guard isUncommitted else { return }
-    try changing.withLock { (changing) throws(MarfaError) in try commit(&changing, durably: false, isLast: false) }
+    try changing.withLock { (changing) throws(MarfaError) in
+      // Another thread's fsync or close may have committed it while this one waited: nothing is staged then.
+      guard isUncommitted else { return }
+      try commit(&changing, durably: false, isLast: false)
+    }
   }
 
   /// What fsync(2) promises: the same, and power loss.

@@ -223,6 +223,7 @@ extension Mount {
 
 /// Mounts a store for one test. At the end it is unmounted as a person would, and its log must be without complaint;
 /// whatever happens, nothing is left.
+@discardableResult
 func withMount<R>(
   _ options: String..., sourceLocation: SourceLocation = #_sourceLocation, _ body: (Mount) throws -> R
 ) throws -> R {
