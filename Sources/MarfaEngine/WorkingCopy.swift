@@ -23,7 +23,8 @@ public final class WorkingCopy: Sendable {
   /// Opens the store at `path`, making it when it is not there. When another process has it open, this one becomes a
   /// reader (``isReader``). Mends what a crash left; see ``recoveredFiles()``.
   public init(path: String, options: Options = Options()) throws(MarfaError) {
-    store = try Store(path: path, mode: options.reader ? .reader : .writerIfFree)
+    // One store has one lock, whatever links lead to it.
+    store = try Store(path: Path.resolved(path), mode: options.reader ? .reader : .writerIfFree)
     blobStore = try BlobStore(store: store)
     tree = Tree(store: store, blobs: blobStore, settings: options.tree)
     guard store.isWriter else { return }
@@ -55,7 +56,10 @@ public final class WorkingCopy: Sendable {
     if wasOpen { sealing.post { [tree, isOver] in Recovery.sweepHeld(tree) { isOver.withLock { $0 } } } }
   }
 
-  /// Where the store is.
+  /// The process that says it holds the right to write a store; it may have ended since.
+  public static func holder(of path: String) -> Int? { StoreLock.holder(beside: Path.resolved(path)) }
+
+  /// Where the store is, without symbolic links.
   public var path: String { store.path }
   /// True when this handle only reads.
   public var isReader: Bool { !store.isWriter }

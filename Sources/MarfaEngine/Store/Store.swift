@@ -163,6 +163,10 @@ final class Store: Sendable {
 
   /// Looks at the file before SQLite does, so that what is no store is left exactly as it is.
   private static func check(_ path: String) throws(MarfaError) -> Bool {
+    // SQLite's own limit for a path is 512 bytes, of which the log's and the index's names take a few.
+    guard path.utf8.count <= 500 else {
+      throw .invalid("the store's path has \(path.utf8.count) bytes, and 500 are the most: \(path)")
+    }
     let status: stat?
     let folder: stat?
     let header: [UInt8]

@@ -113,6 +113,34 @@ public enum Path {
     throw error
   }
 
+  /// All of a file of /proc, which tells no size.
+  public static func procContents(_ path: String) throws(Errno) -> [UInt8] {
+    let file = try Descriptor.open(path, O_RDONLY)
+    var contents: [UInt8] = []
+    var block = [UInt8](repeating: 0, count: 64 << 10)
+    while true {
+      let offset = Int64(contents.count)
+      let result: Result<Int, Errno> = block.withUnsafeMutableBytes { buffer in
+        Result { () throws(Errno) in try file.read(into: buffer, at: offset) }
+      }
+      let count = try result.get()
+      contents += block.prefix(count)
+      if count < block.count { return contents }
+    }
+  }
+
+  /// A path without symbolic links; what is not there yet stays as it is named, in its folder's real place.
+  public static func resolved(_ path: String) -> String {
+    func real(_ path: String) -> String? {
+      guard let resolved = realpath(path, nil) else { return nil }
+      defer { free(resolved) }
+      return String(cString: resolved)
+    }
+    if let whole = real(path) { return whole }
+    guard let folder = real(parent(path)) else { return path }
+    return (folder == "/" ? "" : folder) + "/" + lastComponent(path)
+  }
+
   /// The names in a directory, without `.` and `..`, in no order.
   public static func names(in path: String) throws(Errno) -> [String] {
     guard let stream = opendir(path) else { throw Errno.last }

@@ -5,9 +5,7 @@ import MarfaEngine
 public enum StoreHolder {
   /// Its number, as it wrote it beside the store; `nil` when it has ended.
   public static func pid(of store: String) -> Int? {
-    guard let line = try? MarfaMounts.contents(of: store + ".lock"),
-      let pid = Int(String(decoding: line.prefix { $0 != 0x0a }, as: UTF8.self)), Unmounting.isAlive(pid)
-    else { return nil }
+    guard let pid = WorkingCopy.holder(of: store), Unmounting.isAlive(pid) else { return nil }
     return pid
   }
 

@@ -38,7 +38,7 @@ public enum Unmounting {
 
   /// True as long as a process runs. One that ended and was not waited for is none.
   static func isAlive(_ pid: Int) -> Bool {
-    guard let line = try? MarfaMounts.contents(of: "/proc/\(pid)/stat"),
+    guard let line = try? Path.procContents("/proc/\(pid)/stat"),
       let name = line.lastIndex(of: UInt8(ascii: ")")), name + 2 < line.count
     else { return false }
     return line[name + 2] != UInt8(ascii: "Z") && line[name + 2] != UInt8(ascii: "X")
@@ -90,7 +90,7 @@ public enum Unmounting {
       let mapped = ((try? Path.names(in: "/proc/\(pid)/map_files")) ?? []).map { "/proc/\(pid)/map_files/\($0)" }
       for link in fixed + open + mapped {
         guard let target = linkTarget(link), MarfaMounts.isInside(target, folder) else { continue }
-        let name = ((try? MarfaMounts.contents(of: "/proc/\(pid)/comm")) ?? []).prefix { $0 != 0x0a }
+        let name = ((try? Path.procContents("/proc/\(pid)/comm")) ?? []).prefix { $0 != 0x0a }
         return User(pid: pid, name: String(decoding: name, as: UTF8.self), path: target)
       }
       return nil

@@ -115,7 +115,7 @@ struct MarfaMountsTests {
   @Test("Only stores are found there, by names with blanks and backslashes too")
   func parse() {
     #expect(
-      MarfaMounts.parse(Array(table.utf8)) == [
+      MarfaMounts.ours(among: MountTable.parse(Array(table.utf8))) == [
         MarfaMount(id: 40, device: "0:40", mountPoint: "/home/ada/My Marfa", store: "/home/ada/my store.db"),
         MarfaMount(id: 41, device: "0:41", mountPoint: "/mnt/x", store: "/srv/a\\b.db"),
       ])

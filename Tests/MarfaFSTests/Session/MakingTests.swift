@@ -89,9 +89,11 @@ extension MountTests.Making {
     let entries = MountTable.parse(Array(text.utf8))
     #expect(
       entries == [
-        MountEntry(device: "8:1", path: Array("/".utf8), type: "ext4"),
-        MountEntry(device: "0:55", path: Array("/mnt/a b\\c".utf8), type: "fuse.marfa"),
-        MountEntry(device: "0:56", path: Array("/mnt/-".utf8), type: "fuse.marfa"),
+        MountEntry(id: 22, device: "8:1", path: Array("/".utf8), type: "ext4", source: Array("/dev/sda1".utf8)),
+        MountEntry(
+          id: 90, device: "0:55", path: Array("/mnt/a b\\c".utf8), type: "fuse.marfa",
+          source: Array("/home/x/store.db".utf8)),
+        MountEntry(id: 91, device: "0:56", path: Array("/mnt/-".utf8), type: "fuse.marfa", source: Array("-".utf8)),
       ])
   }
 }
