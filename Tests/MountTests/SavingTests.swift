@@ -24,7 +24,7 @@ struct Saving: Sendable, CustomTestStringConvertible {
             """, needs: "vim")
       }
     } + [
-      Saving(name: "ed", script: "printf 's/old/new/\\nw\\nq\\n' | ed -s doc.txt", needs: "ed"),
+      Saving(name: "ed", script: "printf ',s/old/new/\\nw\\nq\\n' | ed -s doc.txt", needs: "ed"),
       Saving(
         name: "Emacs with a backup by renaming",
         script: """
