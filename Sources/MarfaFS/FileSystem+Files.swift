@@ -76,13 +76,20 @@ extension FileSystem {
   }
 
   func read(node: UInt64, handle: UInt64, size: Int, offset: Int64, reply: consuming DataReply) {
-    guard let descriptor = Handle.of(handle).file.descriptor else {
-      reply.bytes(UnsafeRawBufferPointer(start: nil, count: 0))
-      return
-    }
-    reply.file(descriptor: descriptor.raw, offset: offset, count: size)
+    let descriptor = Handle.of(handle).file.descriptor
+    answer(descriptor?.raw, offset, size, reply)
     // It is read from until the reply is out, whoever swaps the file's bytes meanwhile.
     withExtendedLifetime(descriptor) {}
+  }
+
+  /// Bytes of a descriptor, none without one. (Apart from `read`: Swift 6.0's optimizer trips over the two together.)
+  @inline(never)
+  private func answer(_ descriptor: CInt?, _ offset: Int64, _ size: Int, _ reply: consuming DataReply) {
+    if let descriptor {
+      reply.file(descriptor: descriptor, offset: offset, count: size)
+    } else {
+      reply.bytes(UnsafeRawBufferPointer(start: nil, count: 0))
+    }
   }
 
   func write(
@@ -159,11 +166,15 @@ extension FileSystem {
   }
 
   func lseek(node: UInt64, handle: UInt64, offset: Int64, whence: CInt, reply: consuming SeekReply) {
-    guard let descriptor = Handle.of(handle).file.descriptor else { return reply.fail(Errno(ENXIO)) }
+    do throws(Errno) { reply.offset(try seek(Handle.of(handle).file, offset, whence)) } catch { reply.fail(error) }
+  }
+
+  private func seek(_ file: OpenFile, _ offset: Int64, _ whence: CInt) throws(Errno) -> Int64 {
+    guard let descriptor = file.descriptor else { throw Errno(ENXIO) }
     let found = Glibc.lseek(descriptor.raw, off_t(offset), whence)
     let error = Errno.last
     withExtendedLifetime(descriptor) {}
-    if found < 0 { return reply.fail(error) }
-    reply.offset(Int64(found))
+    if found < 0 { throw error }
+    return Int64(found)
   }
 }
