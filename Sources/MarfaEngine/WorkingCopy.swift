@@ -79,6 +79,7 @@ public final class WorkingCopy: Sendable {
   public func close() {
     isOver.withLock { $0 = true }
     sealing.close(dropping: true)
+    blobStore.reaper.close()
     if store.isWriter { try? store.write { (connection) throws(MarfaError) in try connection.setSetting("open", nil) } }
     store.close()
   }

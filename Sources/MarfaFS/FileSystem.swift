@@ -23,8 +23,8 @@ final class FileSystem: FileSystemOperations {
     self.copy = copy
     self.invalidator = invalidator
     tree = copy.tree
-    let room = Room(folder: copy.blobsFolder)
     let tree = copy.tree
+    let room = Room(folder: copy.blobsFolder) { tree.settle() }
     let isReader = copy.isReader
     self.room = room
     files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, room: room, isReader: isReader) }

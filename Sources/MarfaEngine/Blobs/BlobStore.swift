@@ -6,11 +6,16 @@ final class BlobStore: Sendable {
   let files: BlobFiles
   private let store: Store
   /// How many closures or open files want a blob's file to stay where it is.
-  private let pins = Lock<[BlobHash: Int]>(.leaf, [:])
+  private let pins: Lock<[BlobHash: Int]>
+  /// Removes what nothing refers to.
+  let reaper: Reaper
 
   init(store: Store) throws(MarfaError) {
     self.store = store
     files = BlobFiles(beside: store.path)
+    let pins = Lock<[BlobHash: Int]>(.leaf, [:])
+    self.pins = pins
+    reaper = Reaper(store: store, files: files) { hash in pins.withLock { $0[hash] != nil } }
     if store.isWriter { try files.prepare() }
   }
 
@@ -92,24 +97,16 @@ final class BlobStore: Sendable {
 
   /// Removes a blob's file once the transaction is committed, unless somebody pinned it: then its last unpin does.
   func removeAfterCommit(_ hash: BlobHash) {
-    store.afterCommit { [self] in if !isPinned(hash) { remove(hash) } }
+    reaper.afterCommit(.held(hash))
   }
 
-  /// Removes a staged file once the transaction is committed: its node is gone.
-  func removeAfterCommit(_ node: Int64, _ id: StagedID) {
-    let path = files.staged(node, id)
-    store.afterCommit {
-      do throws(Errno) { try Path.remove(path) } catch { Log.warning("\(path) stays behind: \(error)") }
-    }
+  /// Removes a staged file once the transaction is committed: its node is gone, or it was sealed.
+  func removeAfterCommit(_ node: Int64, _ id: StagedID, sealedAs hash: BlobHash? = nil) {
+    reaper.afterCommit(.staged(path: files.staged(node, id), sealedAs: hash))
   }
 
   /// True while somebody wants a blob's file to stay where it is.
   func isPinned(_ hash: BlobHash) -> Bool { pins.withLock { $0[hash] != nil } }
-
-  private func remove(_ hash: BlobHash) {
-    let path = files.held(hash)
-    do throws(Errno) { try Path.remove(path) } catch { Log.warning("\(path) stays behind: \(error)") }
-  }
 
   // MARK: - Reading
 

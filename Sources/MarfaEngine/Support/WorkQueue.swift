@@ -2,7 +2,7 @@ import Glibc
 
 /// Work done in order by threads of its own, started when there is work and ended when there is none for a while.
 public final class WorkQueue: @unchecked Sendable {
-  // Safe: `jobs`, `threads`, `idle` and `closed` are touched only while `mutex` is held; the rest is constant.
+  // Safe: `jobs`, `first`, `threads`, `idle`, `busy` and `closed` are touched only while `mutex` is held; the rest is constant.
   private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
   private let changed = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
   private let name: StaticString
@@ -11,6 +11,7 @@ public final class WorkQueue: @unchecked Sendable {
   private var first = 0
   private var threads = 0
   private var idle = 0
+  private var busy = 0
   private var closed = false
 
   /// A queue of at most `threads` threads at a time.
@@ -42,7 +43,8 @@ public final class WorkQueue: @unchecked Sendable {
     jobs.append(job)
     let starts = idle == 0 && threads < limit
     if starts { threads += 1 }
-    pthread_cond_signal(changed)
+    // Everybody: whoever waits for the queue to be empty waits here too, and could take a signal meant for a worker.
+    pthread_cond_broadcast(changed)
     pthread_mutex_unlock(mutex)
     if starts { startThread(named: name) { self.work() } }
     return true
@@ -61,6 +63,13 @@ public final class WorkQueue: @unchecked Sendable {
     pthread_mutex_unlock(mutex)
   }
 
+  /// Returns once every job it has by now is done.
+  public func wait() {
+    pthread_mutex_lock(mutex)
+    while first < jobs.count || busy > 0 { pthread_cond_wait(changed, mutex) }
+    pthread_mutex_unlock(mutex)
+  }
+
   private func work() {
     pthread_mutex_lock(mutex)
     while true {
@@ -71,9 +80,12 @@ public final class WorkQueue: @unchecked Sendable {
           jobs.removeAll(keepingCapacity: jobs.capacity < 1024)
           first = 0
         }
+        busy += 1
         pthread_mutex_unlock(mutex)
         job()
         pthread_mutex_lock(mutex)
+        busy -= 1
+        if busy == 0 && first >= jobs.count { pthread_cond_broadcast(changed) }
         continue
       }
       if closed { break }

@@ -27,6 +27,9 @@ extension Tree {
     }
   }
 
+  /// Returns when the room of everything let go so far is free again.
+  public func settle() { blobs.reaper.settle() }
+
   /// Throws staged bytes away.
   public func discard(_ staged: StagedFile) { blobs.discard(staged) }
 
@@ -98,8 +101,12 @@ extension Tree {
         try change.outbox.releaseUpload(old)
         try blobs.release(old, in: change.connection)
       }
-      // The staged name goes only once the row that no longer needs it is as durable as the one that did.
-      store.afterCommit { [blobs] in blobs.discard(staged) }
+      if before == .staged(staged.id) {
+        // The name the row had may be what an fsync promised: it goes only once the new row is as durable.
+        blobs.removeAfterCommit(staged.node, staged.id, sealedAs: hash)
+      } else {
+        store.afterCommit { [blobs] in blobs.discard(staged) }
+      }
       return node
     }
   }
@@ -107,9 +114,18 @@ extension Tree {
   /// A file was closed with nothing in it. The server holds no empty blob: it is empty here, and only here.
   public func sealEmpty(_ number: Int64, _ staged: StagedFile?, mtime: Timestamp) throws(MarfaError) -> Node? {
     try change { (change) throws(MarfaError) -> Node? in
-      if let staged { store.afterCommit { [blobs] in blobs.discard(staged) } }
-      guard var node = try change.connection.node(number) else { return nil }
+      guard var node = try change.connection.node(number) else {
+        if let staged { store.afterCommit { [blobs] in blobs.discard(staged) } }
+        return nil
+      }
       let before = node.content
+      if let staged {
+        if before == .staged(staged.id) {
+          blobs.removeAfterCommit(number, staged.id)
+        } else {
+          store.afterCommit { [blobs] in blobs.discard(staged) }
+        }
+      }
       node.content = .empty
       node.size = 0
       node.mtime = mtime

@@ -11,14 +11,27 @@ final class Room: Sendable {
   private let folder: String
   private let state = Lock<State>(.leaf, State())
 
-  init(folder: String) { self.folder = folder }
+  private let settle: @Sendable () -> Void
+
+  /// The room on the volume of `folder`. `settle` waits for files that are about to go.
+  init(folder: String, settle: @escaping @Sendable () -> Void) {
+    self.folder = folder
+    self.settle = settle
+  }
 
   /// What is kept free for the store: a fiftieth of the volume, at most 32 MiB.
   static func reserve(_ volume: VolumeRoom) -> Int64 { min(32 << 20, volume.total / 50) }
 
   /// Takes room for bytes about to be written. `ENOSPC` when there is none.
   func take(_ bytes: Int64) throws(Errno) {
-    let fits = state.withLock { state -> Bool in
+    if fits(bytes) { return }
+    // What was removed a moment ago may still be on its way out.
+    settle()
+    guard fits(bytes) else { throw .noSpace }
+  }
+
+  private func fits(_ bytes: Int64) -> Bool {
+    state.withLock { state -> Bool in
       var now = timespec()
       clock_gettime(CLOCK_MONOTONIC_COARSE, &now)
       // Others write on the volume too, and what was written may have been freed.
@@ -32,7 +45,6 @@ final class Room: Sendable {
       state.left -= bytes
       return true
     }
-    guard fits else { throw .noSpace }
   }
 
   /// What statfs(2) answers: what can really be written here.

@@ -83,6 +83,7 @@ struct TrimTests {
       #expect(try scratch.copy.blobs.isHeld(attached))
       #expect(try !scratch.copy.blobs.isHeld(root))
       #expect(try !scratch.copy.blobs.isHeld(put))
+      scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(root)))
       #expect(try scratch.copy.blobs.cache().held == 10)
       #expect(try scratch.copy.blobs.trim() == 0)

@@ -16,6 +16,7 @@ struct HeldBytesTests {
       try scratch.write("b", "other")
       #expect(isThere(scratch.copy.blobStore.files.held(hash)))
       try scratch.unlink("c")
+      scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(hash)))
       try scratch.answer()
     }
@@ -50,6 +51,7 @@ struct HeldBytesTests {
         #expect(try !scratch.copy.blobs.isHeld(hash))
         return path
       }
+      scratch.copy.tree.settle()
       #expect(!isThere(path))
       #expect(try scratch.queue() == [])
     }
@@ -64,6 +66,7 @@ struct HeldBytesTests {
         try await scratch.copy.blobs.withFile(hash) { _ in try scratch.unlink("f") }
         #expect(isThere(path))
       }
+      scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(hash)))
     }
   }
@@ -93,6 +96,7 @@ struct HeldBytesTests {
           throw Failure()
         }
       }
+      scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(hash)))
     }
   }
@@ -129,6 +133,7 @@ struct HeldBytesTests {
       #expect(try scratch.queue() == ["1 upload \"one\"", "2 create file \"f\" of \"one\" <- 1"])
       try scratch.close(staged)
       #expect(try scratch.item("f")?.blob != old)
+      scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(old)))
       try scratch.answer()
     }

@@ -15,6 +15,7 @@ func checkInvariants(
 }
 
 func invariantBreaches(_ copy: WorkingCopy, afterCrash: Bool = false) throws -> [String] {
+  copy.tree.settle()
   var check = InvariantCheck(copy: copy, afterCrash: afterCrash)
   try copy.store.snapshot { (connection) throws(MarfaError) in try check.load(connection) }
   check.database()

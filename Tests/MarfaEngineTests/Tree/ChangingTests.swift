@@ -83,6 +83,7 @@ struct FileChangedTests {
       let old = try #require(try scratch.item("a.txt")?.blob)
       try scratch.write("a.txt", "two")
       #expect(try !scratch.copy.blobs.isHeld(old))
+      scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(old)))
     }
   }

@@ -16,6 +16,7 @@ struct FileRemovedTests {
       #expect(try scratch.queue() == [])
       #expect(try scratch.list("D") == [])
       #expect(try scratch.tree.node(node.number) == nil)
+      scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(hash)))
       try scratch.answer()
     }
@@ -59,6 +60,7 @@ struct FileRemovedTests {
       let hash = try #require(try scratch.item("D/f")?.blob)
       try scratch.unlink("D/f")
       #expect(try scratch.queue() == ["1 detach \"f\" from \"D\"", "2 trash \"f\""])
+      scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(hash)))
       try scratch.answer()
     }
