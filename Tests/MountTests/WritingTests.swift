@@ -201,7 +201,7 @@ struct DeletedWhileOpenTests {
       try file.write("before")
       #expect(unlink(path) == 0)
       #expect(!isThere(path))
-      #expect(try names(in: mount.point + "/item").isEmpty)
+      #expect(try listing(mount.point + "/item").isEmpty)
       try file.write(" after", at: 6)
       try file.truncate(to: 9)
       #expect(try file.text() == "before af")

@@ -8,8 +8,8 @@ final class Checkpointer: Sendable {
     /// Pages in the log when the last one ended: readers may have kept it from resetting the log.
     var left: Int32 = 0
   }
-  /// Pages; 64 MiB of log.
-  private static let threshold: Int32 = 16_384
+  /// Pages of log: 64 MiB where there is much room, a hundredth of the volume where there is little.
+  private let threshold: Int32
 
   private let path: String
   private let state = Lock<State>(.leaf, State())
@@ -20,6 +20,8 @@ final class Checkpointer: Sendable {
   init(path: String, whileQuiet: @escaping @Sendable (() -> Void) -> Void) {
     self.path = path
     self.whileQuiet = whileQuiet
+    let volume = try? VolumeRoom.of(Path.parent(path))
+    threshold = Int32(max(64, min(16_384, (volume?.total ?? .max) / 100 / 4096)))
   }
 
   /// Has the connection's commits looked at. It must be closed before this object goes.
@@ -35,7 +37,7 @@ final class Checkpointer: Sendable {
   private func grew(to pages: Int32) {
     let begins = state.withLock { state in
       if pages < state.left { state.left = 0 }
-      guard !state.isUnderWay, pages - state.left >= Checkpointer.threshold else { return false }
+      guard !state.isUnderWay, pages - state.left >= threshold else { return false }
       state.isUnderWay = true
       return true
     }

@@ -95,14 +95,13 @@ final class Store: Sendable {
     try writer.withLock { (connection) throws(MarfaError) -> T in
       guard let connection else { throw .readingHandle }
       let result: T
-      try connection.run("BEGIN IMMEDIATE")
       do throws(MarfaError) {
-        result = try body(connection)
-        try connection.run("COMMIT")
+        result = try attempt(connection, body)
       } catch {
-        Store.rollBack(connection)
-        committed.withLock { $0.removeAll() }
-        throw error
+        guard case .store(let failure) = error, failure.isFull else { throw error }
+        // The log could not grow. Folded in, it begins anew in the room it has.
+        _ = try? connection.first("PRAGMA wal_checkpoint(RESTART)", { _ in }, { $0.int(0) })
+        result = try attempt(connection, body)
       }
       let jobs = committed.withLock { jobs in
         defer { jobs.removeAll() }
@@ -111,6 +110,21 @@ final class Store: Sendable {
       commitCount.withLock { $0 += 1 }
       for job in jobs { job() }
       return result
+    }
+  }
+
+  private func attempt<T>(_ connection: Connection, _ body: (Connection) throws(MarfaError) -> T) throws(MarfaError)
+    -> T
+  {
+    try connection.run("BEGIN IMMEDIATE")
+    do throws(MarfaError) {
+      let result = try body(connection)
+      try connection.run("COMMIT")
+      return result
+    } catch {
+      Store.rollBack(connection)
+      committed.withLock { $0.removeAll() }
+      throw error
     }
   }
 

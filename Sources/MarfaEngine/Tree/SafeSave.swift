@@ -34,9 +34,22 @@ struct Displaced {
 }
 
 extension Tree.Change {
-  /// True when a rename of `node` over `present` hands the item on: both are files with this one name.
-  func takesOver(_ node: Node, _ present: Node) throws(MarfaError) -> Bool {
-    present.item != nil && present.links == 1 && node.kind == .file && present.kind == .file && node.links == 1
+  /// True when a rename of `node` over `present` hands the item on: both are files, `node` has this one name, and
+  /// whatever other names `present` has are backups beside the one that is taken (made by `ln` before it).
+  func takesOver(_ node: Node, _ present: Node, in parent: Int64, _ name: FileName) throws(MarfaError) -> Bool {
+    guard present.item != nil, node.kind == .file, present.kind == .file, node.links == 1 else { return false }
+    if present.links == 1 { return true }
+    return try connection.entries(of: present.number).allSatisfy { place in
+      place.parent == parent && (place.name == name || Displaced.isBackup(place.name, of: name, tree.settings))
+    }
+  }
+
+  /// A node that lost its item to the one that has its name now: an editor's own file or a new item, as its name says.
+  func settleBackup(_ backup: inout Node) throws(MarfaError) {
+    guard let place = try connection.entries(of: backup.number).first else { return }
+    backup.local = try directory(place.parent).local || tree.settings.localNames.matches(place.name)
+    if !backup.local { try promote(&backup) }
+    try connection.updateNode(backup)
   }
 
   /// `node` becomes the file `name` that `other` was: item, edges, tags and attributes are its own now; its bytes are
@@ -86,9 +99,7 @@ extension Tree.Change {
       }
       try attach(node, in: try self.directory(parent))
     }
-    backup.local = directory.local || tree.settings.localNames.matches(place.name)
-    if !backup.local { try promote(&backup) }
-    try connection.updateNode(backup)
+    try settleBackup(&backup)
     return true
   }
 }

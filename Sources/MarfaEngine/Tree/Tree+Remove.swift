@@ -33,6 +33,12 @@ extension Tree.Change {
     node.ctime = now
     if node.links > 0 {
       try connection.addLinks(node.number, -1, at: now)
+      // Moved away by `link` and `unlink` is moved away too.
+      if node.links == 1, node.item != nil, let left = try connection.entries(of: node.number).first?.name,
+        Displaced.isBackup(left, of: name, tree.settings)
+      {
+        tree.displaced.withLock { $0.remember(node.number, at: directory.number, name, until: now.nanoseconds) }
+      }
       try detach(node, from: directory)
       if node.kind == .file, node.item != nil, try !hasNameAmongItems(node) {
         try localize(&node)

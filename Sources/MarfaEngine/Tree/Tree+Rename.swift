@@ -47,11 +47,11 @@ extension Tree.Change {
     if var present {
       if present.kind == .directory {
         try removeEmptyDirectory(present, from: to, newName)
-      } else if try takesOver(node, present), !to.local {
+      } else if !to.local, try takesOver(node, present, in: to.number, newName) {
         try takeOver(&node, itemOf: &present, called: newName)
         tookOver = true
         try removeName(&present, from: to, newName)
-        if present.links == 0 { gone = present }
+        if present.links == 0 { gone = present } else { try settleBackup(&present) }
       } else {
         try removeName(&present, from: to, newName)
         if present.links == 0 { gone = present }

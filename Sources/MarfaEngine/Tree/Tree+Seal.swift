@@ -130,14 +130,8 @@ extension Tree {
       node.size = 0
       node.mtime = mtime
       node.ctime = max(node.ctime, mtime)
-      if let item = node.item, try change.outbox.isUnsent(item) {
-        try change.keepPending(of: item, on: node)
-        node.item = nil
-        try change.connection.updateNode(node)
-        try change.dropFileItem(item)
-      } else {
-        try change.connection.updateNode(node)
-      }
+      // Its item stays as it is known, or queued, elsewhere: the next bytes are its next version.
+      try change.connection.updateNode(node)
       if case .blob(let old) = before {
         try change.outbox.releaseUpload(old)
         try blobs.release(old, in: change.connection)

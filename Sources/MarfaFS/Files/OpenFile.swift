@@ -350,7 +350,11 @@ final class OpenFile: Sendable {
   /// A write failed and nobody mended it: what was written is thrown away. A new file goes, an old one keeps the bytes
   /// it had.
   private func giveUp(_ changing: inout Changing) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
-    if let staged = changing.staged, !changing.isAdopted { tree.discard(staged) }
+    if let staged = changing.staged, !changing.isAdopted {
+      // Its room is needed now, whoever still has it open.
+      try? staged.truncate(to: 0)
+      tree.discard(staged)
+    }
     changing.staged = nil
     changing.failure = nil
     changing.isLoaded = false

@@ -19,8 +19,8 @@ final class Room: Sendable {
     self.settle = settle
   }
 
-  /// What is kept free for the store: a fiftieth of the volume, at most 32 MiB.
-  static func reserve(_ volume: VolumeRoom) -> Int64 { min(32 << 20, volume.total / 50) }
+  /// What is kept free for the store: a fiftieth of the volume, at least 4 MiB and at most 32 MiB.
+  static func reserve(_ volume: VolumeRoom) -> Int64 { max(4 << 20, min(32 << 20, volume.total / 50)) }
 
   /// Takes room for bytes about to be written. `ENOSPC` when there is none.
   func take(_ bytes: Int64) throws(Errno) {

@@ -119,7 +119,7 @@ struct FileChangedTests {
 
 @Suite("A file emptied")
 struct FileEmptiedTests {
-  @Test("before its writes went out is taken back, and is an item again when it is filled")
+  @Test("before its writes went out stays the item it is, and its next bytes are that item's")
   func unsent() throws {
     try withScratch { scratch in
       try scratch.mkdir("D")
@@ -127,20 +127,20 @@ struct FileEmptiedTests {
       let number = try scratch.write("D/a.txt", "one").number
       try scratch.tree.setTags(number, ["blue"])
       try scratch.tree.setProperty(number, "description", "of the sea")
+      let before = try #require(try scratch.item("D/a.txt"))
+      let queued = try scratch.queue()
       try scratch.write("D/a.txt", "")
-      #expect(try scratch.queue() == [])
-      #expect(try scratch.item("D/a.txt") == nil)
-      #expect(try scratch.list("D") == ["a.txt"])
+      #expect(try scratch.existing("D/a.txt").content == .empty)
+      #expect(try scratch.item("D/a.txt") == before)
+      #expect(try scratch.queue() == queued)
       try scratch.write("D/a.txt", "two")
       #expect(try scratch.existing("D/a.txt").number == number)
-      #expect(
-        try scratch.queue() == [
-          "1 upload \"two\"", "2 create file \"a.txt\" of \"two\" <- 1", "3 attach \"a.txt\" to \"D\" <- 2",
-          "4 tag \"a.txt\" blue <- 2",
-        ])
       let item = try #require(try scratch.item("D/a.txt"))
+      #expect(item.id == before.id)
       #expect(item.tags == ["blue"])
       #expect(item.properties["description"] == "of the sea")
+      let uploads = try scratch.queue().filter { $0.contains("upload") }
+      #expect(uploads.count == 1 && uploads.allSatisfy { $0.contains("two") }, "\(uploads)")
       try scratch.answer()
     }
   }

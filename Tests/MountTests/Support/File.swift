@@ -83,7 +83,7 @@ struct SystemError: Error, Equatable, CustomStringConvertible {
 func errorOf(_ call: () -> CInt) -> CInt { call() == 0 ? 0 : errno }
 
 /// The error a body throws; 0 when it does not.
-func errorOf(_ body: () throws -> Void) rethrows -> CInt {
+func errorThrown(by body: () throws -> Void) rethrows -> CInt {
   do {
     try body()
     return 0
@@ -93,7 +93,7 @@ func errorOf(_ body: () throws -> Void) rethrows -> CInt {
 }
 
 /// The names in a folder, as bytes, without `.` and `..`.
-func names(in folder: String) throws -> [[UInt8]] {
+func listing(_ folder: String) throws -> [[UInt8]] {
   guard let stream = opendir(folder) else { throw SystemError("opening \(folder)") }
   defer { closedir(stream) }
   var names: [[UInt8]] = []

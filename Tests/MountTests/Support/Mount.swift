@@ -215,7 +215,7 @@ extension Mount {
       find include share lib/python3 -type f -size -400k -readable 2>/dev/null | sort > "$1.all" || true
       awk 'NR % 11 == 1 && n++ < \(files)' "$1.all" > "$1.list"
       tar -c -T "$1.list" | tar -x -C "$1"; rm "$1.list" "$1.all"
-      test $(find "$1" -type f | wc -l) -gt 100
+      test $(find "$1" -type f | wc -l) -ge \(files)
       """, tree)
     return tree
   }
