@@ -132,10 +132,19 @@ final class OpenFile: Sendable {
   var descriptor: Descriptor? { facts.withLock { $0.descriptor } }
 
   /// A node's attributes with what this file knows better; the last known ones when the store has none any more.
+  ///
+  /// Length and times of the content are always this file's: `stored` was read before, and a commit may have come
+  /// between. The kernel would believe an older length for a day.
   func overlay(_ stored: Node?) -> Node? {
     facts.withLock { facts in
       guard var node = stored ?? facts.node else { return nil }
       if stored == nil { node.links = 0 }
+      if let known = facts.node {
+        node.content = known.content
+        node.size = known.size
+        node.mtime = known.mtime
+        node.ctime = max(node.ctime, known.ctime)
+      }
       if let size = facts.size { node.size = size }
       if let mtime = facts.mtime {
         node.mtime = mtime
@@ -380,7 +389,10 @@ final class OpenFile: Sendable {
   func attributesChanged(_ changes: NodeChanges, stored: Node?) -> Node? {
     facts.withLock { facts in
       if let stored {
+        let mtime = facts.node?.mtime
         facts.node = Node(merging: stored, contentOf: facts.node)
+        // A commit may have come between: a time nobody set is this file's to know.
+        if changes.mtime == nil, let mtime { facts.node?.mtime = mtime }
       } else {
         facts.node?.apply(changes, at: .now)
         facts.node?.links = 0
