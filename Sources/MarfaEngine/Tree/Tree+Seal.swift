@@ -81,26 +81,13 @@ extension Tree {
     let (hash, size) = try staged.finish()
     let name = try store.read { (connection) throws(MarfaError) in try connection.entries(of: staged.node).first?.name }
     let mimeType = MIMEType.of(name?.bytes ?? [], path: staged.path)
-    return try change { (change) throws(MarfaError) -> Node? in
-      guard var node = try change.connection.node(staged.node) else {
-        store.afterCommit { [blobs] in blobs.discard(staged) }
-        return nil
+    do throws(MarfaError) {
+      return try change { (change) throws(MarfaError) in
+        try change.seal(staged, hash, size: size, mimeType: mimeType, mtime: mtime)
       }
-      let before = node.content
-      try blobs.hold(staged, hash, size: size, mimeType: mimeType, in: change.connection, at: change.now)
-      node.content = .blob(hash)
-      node.size = size
-      node.mtime = mtime
-      node.ctime = max(node.ctime, mtime)
-      try change.connection.updateNode(node)
-      if !node.local { try change.contentChanged(&node, hash, mimeType: mimeType) }
-      if case .blob(let old) = before, old != hash {
-        try change.outbox.releaseUpload(old)
-        try blobs.release(old, in: change.connection)
-      }
-      // The staged name goes only once the row that no longer needs it is as durable as the one that did.
-      store.afterCommit { [blobs] in blobs.discard(staged) }
-      return node
+    } catch {
+      blobs.forget(hash)
+      throw error
     }
   }
 
@@ -132,6 +119,28 @@ extension Tree {
 }
 
 extension Tree.Change {
+  fileprivate func seal(_ staged: StagedFile, _ hash: BlobHash, size: Int64, mimeType: String, mtime: Timestamp)
+    throws(MarfaError) -> Node?
+  {
+    let blobs = tree.blobs
+    // The staged name goes only once the row that no longer needs it is as durable as the one that did.
+    tree.store.afterCommit { blobs.discard(staged) }
+    guard var node = try connection.node(staged.node) else { return nil }
+    let before = node.content
+    try blobs.hold(staged, hash, size: size, mimeType: mimeType, in: connection, at: now)
+    node.content = .blob(hash)
+    node.size = size
+    node.mtime = mtime
+    node.ctime = max(node.ctime, mtime)
+    try connection.updateNode(node)
+    if !node.local { try contentChanged(&node, hash, mimeType: mimeType) }
+    if case .blob(let old) = before, old != hash {
+      try outbox.releaseUpload(old)
+      try blobs.release(old, in: connection)
+    }
+    return node
+  }
+
   /// A file has other bytes now: its item names them, or it gets an item. Writes the node.
   func contentChanged(_ node: inout Node, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
     if let item = node.item {
