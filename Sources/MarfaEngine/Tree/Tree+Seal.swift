@@ -17,10 +17,18 @@ extension Tree {
     }
   }
 
-  /// Takes back a new file whose bytes could not be written whole: its names go. Answers where they were.
+  /// Takes back a new file whose bytes could not be written whole: its names go. One that was renamed over an item's
+  /// file before it was closed shows that item's bytes again instead. Answers where the names were.
   public func abandon(_ number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
     try change { (change) throws(MarfaError) in
       guard var node = try change.connection.node(number), node.content == .empty else { return [] }
+      if let item = node.item, let item = try change.connection.item(item), let hash = item.blob {
+        try change.connection.know(hash, mimeType: item.mimeType, stored: item.version > 0)
+        node.content = .blob(hash)
+        node.size = try change.connection.blob(hash)?.size
+        try change.connection.updateNode(node)
+        return []
+      }
       let places = try change.connection.entries(of: number)
       for place in places { try change.removeName(&node, from: try change.directory(place.parent), place.name) }
       return places
