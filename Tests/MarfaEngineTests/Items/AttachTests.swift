@@ -285,7 +285,8 @@ struct EmbedTextTests {
     }
   }
 
-  @Test("is none for a title that would not be read as one", arguments: ["", ".", "..", "a]b", "a[b", "a|b", "a#b", "a\nb"])
+  @Test(
+    "is none for a title that would not be read as one", arguments: ["", ".", "..", "a]b", "a[b", "a|b", "a#b", "a\nb"])
   func none(title: String) throws {
     try withScratch { scratch in
       let host = try scratch.copy.items.create(type: "core.note", properties: ["title": "N"]).item
