@@ -7,18 +7,19 @@ public struct Blobs: Sendable {
   public func put(file path: String, mimeType: String? = nil) throws(MarfaError) -> (blob: BlobHash, upload: WriteID?) {
     guard !copy.isReader else { throw .readingHandle }
     let staged = try copy.blobStore.stage(copying: path)
-    do throws(MarfaError) {
-      let (hash, size) = try staged.finish()
-      let type = mimeType ?? MIMEType.of(Array(Path.lastComponent(path).utf8), path: staged.path)
-      return try copy.change { (change) throws(MarfaError) in
+    let (hash, size): (BlobHash, Int64)
+    do throws(MarfaError) { (hash, size) = try staged.finish() } catch {
+      copy.blobStore.discard(staged)
+      throw error
+    }
+    let type = mimeType ?? MIMEType.of(Array(Path.lastComponent(path).utf8), path: staged.path)
+    return try copy.blobStore.keeping(staged, as: hash, size: size) { () throws(MarfaError) in
+      try copy.change { (change) throws(MarfaError) in
         try copy.blobStore.hold(staged, hash, size: size, mimeType: type, in: change.connection, at: change.now)
         let upload = try change.outbox.upload(hash, mimeType: type, lasting: true)
         copy.store.afterCommit { [copy] in copy.blobStore.discard(staged) }
         return (hash, upload?.id)
       }
-    } catch {
-      copy.blobStore.discard(staged)
-      throw error
     }
   }
 

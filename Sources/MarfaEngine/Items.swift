@@ -135,7 +135,7 @@ extension Items {
     -> Attached
   {
     let prepared = try prepare(path, attachment)
-    return try copy.change { (change) throws(MarfaError) in
+    return try change(prepared) { (change) throws(MarfaError) in
       guard try change.connection.item(host) != nil else { throw .itemNotFound(host) }
       let (upload, create) = try add(prepared, in: change)
       let edge = Edge(
@@ -175,7 +175,7 @@ extension Items {
   {
     guard !tags.contains("") else { throw .invalid("a tag can't be empty") }
     let prepared = try prepare(path, attachment)
-    return try copy.change { (change) throws(MarfaError) in
+    return try change(prepared) { (change) throws(MarfaError) in
       let (upload, create) = try add(prepared, in: change)
       var seen: Set<String> = []
       for tag in tags where seen.insert(tag).inserted { try change.outbox.addTag(prepared.item.id, tag) }
@@ -223,6 +223,12 @@ extension Items {
     }
   }
 
+  private func change<T>(_ prepared: Prepared, _ body: (Tree.Change) throws(MarfaError) -> T) throws(MarfaError) -> T {
+    try copy.blobStore.keeping(prepared.staged, as: prepared.hash, size: prepared.size) { () throws(MarfaError) in
+      try copy.change(body)
+    }
+  }
+
   private func add(_ prepared: Prepared, in change: Tree.Change) throws(MarfaError) -> (
     upload: WriteID?, create: WriteID
   ) {
@@ -237,14 +243,17 @@ extension Items {
   }
 
   func embedText(of file: ItemID, in host: ItemID, _ connection: Connection) throws(MarfaError) -> String? {
-    guard let title = try connection.item(file)?.title, !title.isEmpty,
+    guard let title = try connection.item(file)?.title, !["", ".", ".."].contains(title),
       !title.unicodeScalars.contains(where: { "[]|#\n\r".unicodeScalars.contains($0) })
     else { return nil }
-    // Another of this title is shown under the same name with a number (``FileName/numbered(_:)``), so only names that
-    // begin alike are looked at, however many attachments there are.
+    // Another of this title is shown under the same name with a number (``FileName/numbered(_:)``), unless it has other
+    // names as well: so only names that begin alike and files of several names are looked at, however many attachments
+    // there are.
     guard let directory = try connection.node(of: host)?.number else { return "![[\(title)]]" }
     let stem = FileName.showing(title: title, type: "core.file", id: file).stem
-    for other in try connection.items(in: directory, namesBeginning: stem) where other != file {
+    let others =
+      try connection.items(in: directory, namesBeginning: stem) + connection.itemsOfSeveralNames(in: directory)
+    for other in others where other != file {
       if try connection.item(other)?.title == title { return nil }
     }
     return "![[\(title)]]"

@@ -29,7 +29,7 @@ extension FileSystem {
         file.addWriter()
         defer { forgetNames(file.removeWriter()) }
         result = try change(file, changes)
-        try file.flush()
+        try file.flush(sealing: true)
       } else if let file = files.find(number) {
         result = try change(file, changes)
       } else {

@@ -7,10 +7,13 @@ import MarfaEngine
 final class Handle: Sendable {
   let file: OpenFile
   let mayWrite: Bool
+  /// The thread that opened it.
+  let opener: pid_t
 
-  init(_ file: OpenFile, mayWrite: Bool) {
+  init(_ file: OpenFile, mayWrite: Bool, opener: pid_t) {
     self.file = file
     self.mayWrite = mayWrite
+    self.opener = opener
   }
 
   /// The number the kernel gives back with each request; it holds a reference until ``close(_:)``.
@@ -47,7 +50,7 @@ extension FileSystem {
       files.release(file)
       return reply.fail(error.errno)
     }
-    let handle = Handle(file, mayWrite: mayWrite).opened
+    let handle = Handle(file, mayWrite: mayWrite, opener: caller.pid).opened
     // A node's bytes change only through this kernel, which knows; a reader's change behind its back.
     if reply.opened(handle: handle, keepCache: !copy.isReader) == .abandoned { close(handle) }
   }
@@ -68,7 +71,7 @@ extension FileSystem {
     file.load(node, staged)
     file.addWriter()
     // Whatever it was opened for, its first close makes it a file.
-    let handle = Handle(file, mayWrite: true).opened
+    let handle = Handle(file, mayWrite: true, opener: caller.pid).opened
     let delivery = reply.created(
       node: UInt64(node.number), generation: 0, attributes: status(of: node), entryTimeout: timeout,
       attributeTimeout: timeout, handle: handle, keepCache: true)
@@ -107,14 +110,16 @@ extension FileSystem {
     }
   }
 
-  func flush(node: UInt64, handle: UInt64, lockOwner: UInt64, reply: consuming DoneReply) {
+  func flush(node: UInt64, handle: UInt64, caller: Caller, reply: consuming DoneReply) {
     let handle = Handle.of(handle)
     guard handle.mayWrite else {
       reply.done()
       return
     }
     do throws(MarfaError) {
-      try handle.file.flush()
+      // Another than its opener closes what it was handed down, or what an exec closes for it: its opener may be in the
+      // middle of writing, and half a file is not sealed for that.
+      try handle.file.flush(sealing: caller.pid == handle.opener)
       reply.done()
     } catch {
       reply.fail(error.errno)

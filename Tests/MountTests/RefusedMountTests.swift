@@ -18,7 +18,9 @@ struct RefusedMountTests {
       #expect(outcome.output == "", sourceLocation: sourceLocation)
     }
     let outcome = try mount.command(line + ["--json"], sourceLocation: sourceLocation)
-    #expect(outcome.status == status && outcome.errors.contains("\"code\":\"\(code)\""), "\(outcome)", sourceLocation: sourceLocation)
+    #expect(
+      outcome.status == status && outcome.errors.contains("\"code\":\"\(code)\""), "\(outcome)",
+      sourceLocation: sourceLocation)
     #expect(!Mount.isMounted(mount.point), sourceLocation: sourceLocation)
   }
 
@@ -57,7 +59,9 @@ struct RefusedMountTests {
   @Test("because the store is another program's database", .enabled(if: Machine.has("sqlite3"), "there is no sqlite3"))
   func foreign() throws {
     try withStore { mount in
-      try shell("sqlite3 store.db 'pragma application_id = 77; create table t(a); insert into t values(1)'; cp store.db copy", in: mount.folder)
+      try shell(
+        "sqlite3 store.db 'pragma application_id = 77; create table t(a); insert into t values(1)'; cp store.db copy",
+        in: mount.folder)
       try expectRefusal(mount, 4, "not_a_store", "is not a Marfa store")
       try shell("cmp store.db copy", in: mount.folder)
     }
@@ -88,7 +92,9 @@ struct RefusedMountTests {
     }
   }
 
-  @Test("because a newer program wrote the store names both schemas", .enabled(if: Machine.has("sqlite3"), "there is no sqlite3"))
+  @Test(
+    "because a newer program wrote the store names both schemas",
+    .enabled(if: Machine.has("sqlite3"), "there is no sqlite3"))
   func newer() throws {
     try withStore { mount in
       try mount.start()
@@ -133,17 +139,22 @@ struct RefusedMountTests {
   @Test("because another store is mounted there already")
   func already() throws {
     try withMount { mount in
-      let outcome = try mount.command(["mount", "--log", mount.log + "2", mount.folder + "/other.db", mount.point], seconds: 20)
+      let outcome = try mount.command(
+        ["mount", "--log", mount.log + "2", mount.folder + "/other.db", mount.point], seconds: 20)
       #expect(outcome.status == 1 && outcome.errors.contains("is already mounted"), "\(outcome)")
       #expect(!isThere(mount.folder + "/other.db"))
     }
   }
 
-  @Test("because its command line is wrong ends with status 2 and the way to write it", arguments: [
-    [], ["mount"], ["mount", "a", "b", "c"], ["mount", "--budgett", "1G", "a", "b"], ["mount", "--budget", "lots", "a", "b"],
-    ["mount", "--settle", "-1", "a", "b"], ["mount", "", "b"], ["moutn", "a"], ["mount", "-o"], ["mount", "--settle"],
-    ["mount", "-x", "a", "b"], ["status", "a", "b"], ["queue", "--limit", "many"], ["budget", "--store"],
-  ])
+  @Test(
+    "because its command line is wrong ends with status 2 and the way to write it",
+    arguments: [
+      [], ["mount"], ["mount", "a", "b", "c"], ["mount", "--budgett", "1G", "a", "b"],
+      ["mount", "--budget", "lots", "a", "b"],
+      ["mount", "--settle", "-1", "a", "b"], ["mount", "", "b"], ["moutn", "a"], ["mount", "-o"],
+      ["mount", "--settle"],
+      ["mount", "-x", "a", "b"], ["status", "a", "b"], ["queue", "--limit", "many"], ["budget", "--store"],
+    ])
   func commandLine(_ words: [String]) throws {
     try withStore { mount in
       let outcome = try mount.command(words, seconds: 10)

@@ -87,6 +87,27 @@ final class BlobStore: Sendable {
     try connection.setHeld(hash, size: size, mimeType: mimeType, at: now)
   }
 
+  /// Runs the transaction that makes something refer to a copy of a person's file. When it fails, nothing of the copy
+  /// stays.
+  func keeping<T>(
+    _ staged: StagedFile, as hash: BlobHash, size: Int64, _ body: () throws(MarfaError) -> T
+  ) throws(MarfaError) -> T {
+    do throws(MarfaError) { return try body() } catch {
+      discard(staged)
+      forget(hash)
+      // The rows want room as the bytes do.
+      guard case .store(let failure) = error, failure.isFull else { throw error }
+      throw .noRoom(size: size, left: (try? VolumeRoom.of(files.root))?.available ?? 0)
+    }
+  }
+
+  /// Takes the name under `held/` back that ``hold(_:_:size:mimeType:in:at:)`` gave, after a transaction that failed.
+  func forget(_ hash: BlobHash) {
+    do throws(MarfaError) { try removeUnknown(hash) } catch {
+      Log.warning("\(files.held(hash)) may stay behind: \(error)")
+    }
+  }
+
   /// Lets bytes go that nothing refers to any more. Inside the transaction that dropped the reference: the row goes
   /// with it, the file after the commit (and under the writer's lock, so that nobody seals the same bytes meanwhile).
   func release(_ hash: BlobHash, in connection: Connection) throws(MarfaError) {

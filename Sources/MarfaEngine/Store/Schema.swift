@@ -98,6 +98,7 @@ enum Schema {
     ) STRICT;
     CREATE INDEX nodes_by_hash ON nodes(hash) WHERE hash IS NOT NULL;
     CREATE INDEX nodes_staged ON nodes(number) WHERE staged IS NOT NULL;
+    CREATE INDEX nodes_linked ON nodes(number) WHERE links > 1;
 
     -- A name in a directory. A listing is one range of the table itself, in the order of `number`, which is the cookie of
     -- readdir(3): the highest of the directory so far and one, and stable while other entries come and go. A lookup is one search of entries_by_name.

@@ -282,6 +282,16 @@ extension Connection {
     ).compactMap { $0 }
   }
 
+  /// The items of a directory's files that have other names too.
+  func itemsOfSeveralNames(in parent: Int64) throws(MarfaError) -> [ItemID] {
+    try all(
+      """
+      SELECT n.item FROM nodes n JOIN entries e ON e.node = n.number
+      WHERE n.links > 1 AND e.parent = ?1 AND n.item IS NOT NULL
+      """, { $0.int(1, parent) }, { $0.itemID(0) }
+    ).compactMap { $0 }
+  }
+
   /// A free name in a directory for something that would be called `name` (SEMANTICS.md, "Names": the older keeps it).
   func freeName(_ parent: Int64, _ name: FileName) throws(MarfaError) -> FileName {
     if try child(parent, name) == nil { return name }

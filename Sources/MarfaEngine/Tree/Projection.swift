@@ -56,8 +56,14 @@ extension Tree.Change {
           try addEntry(childNode.number, of: item, in: Node.root)
         }
       }
-      // What lives on this device only and stood in it would be out of reach: such an item stays in sight.
-      guard try connection.isEmptyDirectory(node.number) else { return }
+      // What lives on this device only and stood in it would be out of reach: the directory stays, as one of this
+      // device only too.
+      guard try connection.isEmptyDirectory(node.number) else {
+        var left = node
+        left.item = nil
+        try localize(&left)
+        return
+      }
     }
     for place in try connection.entries(of: node.number) { try removeEntry(node, from: place.parent) }
     try connection.deleteNode(node.number)

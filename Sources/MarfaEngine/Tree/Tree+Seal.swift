@@ -17,10 +17,18 @@ extension Tree {
     }
   }
 
-  /// Takes back a new file whose bytes could not be written whole: its names go. Answers where they were.
+  /// Takes back a new file whose bytes could not be written whole: its names go. One that was renamed over an item's
+  /// file before it was closed shows that item's bytes again instead. Answers where the names were.
   public func abandon(_ number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
     try change { (change) throws(MarfaError) in
       guard var node = try change.connection.node(number), node.content == .empty else { return [] }
+      if let item = node.item, let item = try change.connection.item(item), let hash = item.blob {
+        try change.connection.know(hash, mimeType: item.mimeType, stored: item.version > 0)
+        node.content = .blob(hash)
+        node.size = try change.connection.blob(hash)?.size
+        try change.connection.updateNode(node)
+        return []
+      }
       let places = try change.connection.entries(of: number)
       for place in places { try change.removeName(&node, from: try change.directory(place.parent), place.name) }
       return places
@@ -84,30 +92,13 @@ extension Tree {
     let (hash, size) = try staged.finish()
     let name = try store.read { (connection) throws(MarfaError) in try connection.entries(of: staged.node).first?.name }
     let mimeType = MIMEType.of(name?.bytes ?? [], path: staged.path)
-    return try change { (change) throws(MarfaError) -> Node? in
-      guard var node = try change.connection.node(staged.node) else {
-        store.afterCommit { [blobs] in blobs.discard(staged) }
-        return nil
+    do throws(MarfaError) {
+      return try change { (change) throws(MarfaError) in
+        try change.seal(staged, hash, size: size, mimeType: mimeType, mtime: mtime)
       }
-      let before = node.content
-      try blobs.hold(staged, hash, size: size, mimeType: mimeType, in: change.connection, at: change.now)
-      node.content = .blob(hash)
-      node.size = size
-      node.mtime = mtime
-      node.ctime = max(node.ctime, mtime)
-      try change.connection.updateNode(node)
-      if !node.local { try change.contentChanged(&node, hash, mimeType: mimeType) }
-      if case .blob(let old) = before, old != hash {
-        try change.outbox.releaseUpload(old)
-        try blobs.release(old, in: change.connection)
-      }
-      if before == .staged(staged.id) {
-        // The name the row had may be what an fsync promised: it goes only once the new row is as durable.
-        blobs.removeAfterCommit(staged.node, staged.id, sealedAs: hash)
-      } else {
-        store.afterCommit { [blobs] in blobs.discard(staged) }
-      }
-      return node
+    } catch {
+      blobs.forget(hash)
+      throw error
     }
   }
 
@@ -142,6 +133,35 @@ extension Tree {
 }
 
 extension Tree.Change {
+  fileprivate func seal(_ staged: StagedFile, _ hash: BlobHash, size: Int64, mimeType: String, mtime: Timestamp)
+    throws(MarfaError) -> Node?
+  {
+    let blobs = tree.blobs
+    guard var node = try connection.node(staged.node) else {
+      tree.store.afterCommit { blobs.discard(staged) }
+      return nil
+    }
+    let before = node.content
+    if before == .staged(staged.id) {
+      // The name the row had may be what an fsync promised: it goes only once the new row is as durable.
+      blobs.removeAfterCommit(staged.node, staged.id, sealedAs: hash)
+    } else {
+      tree.store.afterCommit { blobs.discard(staged) }
+    }
+    try blobs.hold(staged, hash, size: size, mimeType: mimeType, in: connection, at: now)
+    node.content = .blob(hash)
+    node.size = size
+    node.mtime = mtime
+    node.ctime = max(node.ctime, mtime)
+    try connection.updateNode(node)
+    if !node.local { try contentChanged(&node, hash, mimeType: mimeType) }
+    if case .blob(let old) = before, old != hash {
+      try outbox.releaseUpload(old)
+      try blobs.release(old, in: connection)
+    }
+    return node
+  }
+
   /// A file has other bytes now: its item names them, or it gets an item. Writes the node.
   func contentChanged(_ node: inout Node, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
     if let item = node.item {

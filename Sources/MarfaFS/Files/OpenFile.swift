@@ -116,7 +116,9 @@ final class OpenFile: Sendable {
     return changing.withLock { changing in
       do throws(MarfaError) {
         if changing.failure != nil { return try giveUp(&changing) }
-        if changing.staged != nil || isUncommitted { try commit(&changing, durably: false, isLast: true) }
+        if changing.staged != nil || isUncommitted {
+          try commit(&changing, durably: false, sealing: true, isLast: true)
+        }
       } catch {
         Log.error("file \(number) is kept as it was written, and could not be sealed: \(error)")
       }
@@ -268,13 +270,17 @@ final class OpenFile: Sendable {
   // MARK: - Committing
 
   /// What close(2) promises: the bytes and the writes they queue survive this process. Does nothing when nothing was
-  /// written.
-  func flush() throws(MarfaError) {
+  /// written. Without `sealing` the bytes are made the content as they are: somebody else may be writing on.
+  func flush(sealing: Bool) throws(MarfaError) {
     guard isUncommitted else { return }
     try changing.withLock { (changing) throws(MarfaError) in
       // Another thread's fsync or close may have committed it while this one waited: nothing is staged then.
       guard isUncommitted else { return }
-      try commit(&changing, durably: false, isLast: false)
+      // A file that was emptied is usually about to be filled (a shell closes what it redirects to before the program
+      // begins): until its last writer goes it keeps the bytes it had, should this process die.
+      let isNew = facts.withLock { $0.isNew }
+      if changing.failure == nil && currentSize == 0 && !(sealing && isNew) { return }
+      try commit(&changing, durably: false, sealing: sealing, isLast: false)
     }
   }
 
@@ -282,7 +288,7 @@ final class OpenFile: Sendable {
   func synchronize() throws(MarfaError) {
     try changing.withLock { (changing) throws(MarfaError) in
       if isUncommitted {
-        return try commit(&changing, durably: true, isLast: false)
+        return try commit(&changing, durably: true, sealing: true, isLast: false)
       }
       if let failure = changing.failure { throw .io(failure.error, "file \(number)") }
       if let staged = changing.staged {
@@ -298,7 +304,7 @@ final class OpenFile: Sendable {
 
   /// Seals what is staged, or, where hashing it now would keep a program waiting that goes on writing, makes it the
   /// content as it is; it is sealed with the last writer then.
-  private func commit(_ changing: inout Changing, durably: Bool, isLast: Bool) throws(MarfaError) {
+  private func commit(_ changing: inout Changing, durably: Bool, sealing: Bool, isLast: Bool) throws(MarfaError) {
     if let failure = changing.failure { throw .io(failure.error, "file \(number) is not kept: a write failed") }
     guard !changing.isAbandoned else {
       // Its names are gone: what is written is there for those who have it open, and for nobody after them.
@@ -319,7 +325,7 @@ final class OpenFile: Sendable {
       if durably { try tree.synchronize() }
       return settled(node, &changing)
     }
-    if isLast || (changing.seals == 0 && staged.isCheapToFinish) {
+    if isLast || (sealing && changing.seals == 0 && staged.isCheapToFinish) {
       if durably || changing.isAdopted {
         // What an earlier fsync promised stays promised: the bytes first, then the row that names them, then the old
         // name goes.

@@ -142,7 +142,7 @@ protocol FileSystemOperations: AnyObject, Sendable {
     reply: consuming WriteReply)
 
   /// One descriptor of the handle is closed: what `close` returns to the program. May come often for one handle.
-  func flush(node: UInt64, handle: UInt64, lockOwner: UInt64, reply: consuming DoneReply)
+  func flush(node: UInt64, handle: UInt64, caller: Caller, reply: consuming DoneReply)
 
   /// What was written is to survive a power cut; with `dataOnly`, what is not needed to read it back may wait.
   func fsync(node: UInt64, handle: UInt64, dataOnly: Bool, reply: consuming DoneReply)

@@ -142,7 +142,7 @@ private func addFileOperations(_ operations: inout fuse_lowlevel_ops) {
   operations.flush = { request, node, info in
     guard let request, let info else { return }
     filesystem(of: request).flush(
-      node: node, handle: info.pointee.fh, lockOwner: info.pointee.lock_owner, reply: Reply(request))
+      node: node, handle: info.pointee.fh, caller: Caller(request), reply: Reply(request))
   }
   operations.fsync = { request, node, dataOnly, info in
     guard let request, let info else { return }

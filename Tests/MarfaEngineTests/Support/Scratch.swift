@@ -27,6 +27,14 @@ final class Scratch {
     copy = try WorkingCopy(path: folder.path + "/store.db", options: options)
   }
 
+  /// As after a process that was killed: nothing was ended, and the store is opened again.
+  func crash() throws {
+    // What was let go may go: a start sweeps what does not, in its own time.
+    copy.tree.settle()
+    copy.store.close()
+    copy = try WorkingCopy(path: folder.path + "/store.db", options: options)
+  }
+
   // MARK: - What a person sees
 
   func node(_ path: String) throws -> Node? {
@@ -162,6 +170,21 @@ final class Scratch {
   }
 
   func writes() throws -> [QueuedWrite] { try copy.queue.writes() }
+}
+
+extension Node {
+  /// Its sealed bytes.
+  var blob: BlobHash? { if case .blob(let hash) = content { hash } else { nil } }
+}
+
+/// True once `condition` holds; false when it does not within ten seconds. For what another thread does in its own time.
+func eventually(_ condition: () throws -> Bool) -> Bool {
+  let began = Timestamp.now.nanoseconds
+  while Timestamp.now.nanoseconds - began < 10_000_000_000 {
+    if (try? condition()) == true { return true }
+    sched_yield()
+  }
+  return false
 }
 
 extension StagedFile {

@@ -296,7 +296,7 @@ final class MemoryFileSystem: FileSystemOperations {
     reply.written(count)
   }
 
-  func flush(node: UInt64, handle: UInt64, lockOwner: UInt64, reply: consuming DoneReply) { reply.done() }
+  func flush(node: UInt64, handle: UInt64, caller: Caller, reply: consuming DoneReply) { reply.done() }
   func fsync(node: UInt64, handle: UInt64, dataOnly: Bool, reply: consuming DoneReply) { reply.done() }
 
   func release(node: UInt64, handle: UInt64, flags: CInt, reply: consuming DoneReply) {
