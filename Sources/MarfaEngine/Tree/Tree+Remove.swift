@@ -40,7 +40,7 @@ extension Tree.Change {
         tree.displaced.withLock { $0.remember(node.number, at: directory.number, name, until: now.nanoseconds) }
       }
       try detach(node, from: directory)
-      if node.kind == .file, node.item != nil, try !hasNameAmongItems(node) {
+      if node.kind == .file, !node.local, try !hasNameAmongItems(node) {
         try localize(&node)
       } else {
         try retitle(node, from: name)

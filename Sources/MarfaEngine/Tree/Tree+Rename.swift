@@ -88,7 +88,6 @@ extension Tree.Change {
     if second.kind == .directory { try refuseLoop(moving: second, into: from) }
     guard first.number != second.number else { return }
     var first = first
-    var second = second
     try connection.deleteEntry(from.number, name)
     try connection.deleteEntry(to.number, newName)
     try connection.insertEntry(to.number, newName, node: first.number)
@@ -96,10 +95,12 @@ extension Tree.Change {
     try connection.touch(from.number, at: now)
     try connection.touch(to.number, at: now)
     first.ctime = now
-    second.ctime = now
     try placeChanged(&first, from: from, name, to: to, newName)
-    try placeChanged(&second, from: to, newName, to: from, name)
     try connection.updateNode(first)
+    // One may be a directory in which the other has a name, too: each is read when its turn comes, and written at once.
+    guard var second = try connection.node(second.number) else { return }
+    second.ctime = now
+    try placeChanged(&second, from: to, newName, to: from, name)
     try connection.updateNode(second)
   }
 
@@ -209,6 +210,11 @@ extension Tree.Change {
       for number in try children(of: node.number) {
         guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child)
         else {
+          continue
+        }
+        if child.kind == .file, child.item != nil {
+          // It stands among items under another name, too, and now here.
+          try attach(child, in: node)
           continue
         }
         child.local = tree.settings.localNames.matches(name)
