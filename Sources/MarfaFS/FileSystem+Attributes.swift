@@ -27,7 +27,7 @@ extension FileSystem {
         defer { files.release(file) }
         try file.load()
         file.addWriter()
-        defer { forgetNames(file.removeWriter()) }
+        defer { removeWriter(of: file) }
         result = try change(file, changes)
         try file.flush(sealing: true)
       } else if let file = files.find(number) {

@@ -43,7 +43,7 @@ extension FileSystem {
       do throws(MarfaError) {
         if mayWrite && flags & O_TRUNC != 0 { try file.truncate(to: 0) }
       } catch {
-        forgetNames(file.removeWriter())
+        removeWriter(of: file)
         throw error
       }
     } catch {
@@ -144,15 +144,16 @@ extension FileSystem {
     reply.done()
   }
 
+  /// A writing handle of a file is gone. The kernel hears of it when what it wrote could not be kept.
+  func removeWriter(of file: OpenFile) {
+    guard let gone = file.removeWriter() else { return }
+    forgetNames(gone)
+    forgetBytes(file.number)
+  }
+
   private func close(_ number: UInt64) {
     let handle = Handle.of(number)
-    if handle.mayWrite {
-      let gone = handle.file.removeWriter()
-      if !gone.isEmpty {
-        forgetNames(gone)
-        forgetBytes(handle.file.number)
-      }
-    }
+    if handle.mayWrite { removeWriter(of: handle.file) }
     files.release(handle.file)
     Handle.close(number)
   }

@@ -106,23 +106,25 @@ final class OpenFile: Sendable {
   func addWriter() { facts.withLock { $0.writers += 1 } }
 
   /// A writing handle is gone; with the last one, what is staged is sealed. Nobody hears of an error now: it is logged,
-  /// and the bytes stay as they are for the next start. Answers the names that went, when the file was given up.
-  func removeWriter() -> [(parent: Int64, name: FileName)] {
+  /// and the bytes stay as they are for the next start. When the file was given up, and what the kernel knows of its bytes is
+  /// wrong, answers the names that went with it, if any.
+  func removeWriter() -> [(parent: Int64, name: FileName)]? {
     let isLast = facts.withLock { facts in
       facts.writers -= 1
       return facts.writers == 0
     }
-    guard isLast else { return [] }
+    guard isLast else { return nil }
     return changing.withLock { changing in
+      let hasFailed = changing.failure != nil
       do throws(MarfaError) {
-        if changing.failure != nil { return try giveUp(&changing) }
+        if hasFailed { return try giveUp(&changing) }
         if changing.staged != nil || isUncommitted {
           try commit(&changing, durably: false, sealing: true, isLast: true)
         }
       } catch {
         Log.error("file \(number) is kept as it was written, and could not be sealed: \(error)")
       }
-      return []
+      return hasFailed ? [] : nil
     }
   }
 
@@ -172,6 +174,8 @@ final class OpenFile: Sendable {
       } catch {
         // The first failure is where the file ends being right.
         if changing.failure.map({ offset < $0.offset }) ?? true { changing.failure = (offset, error) }
+        // The next close says so, though nothing new is there to commit.
+        facts.withLock { $0.isDirty = true }
         throw .io(error, "writing file \(number)")
       }
       // The program made room and wrote again what had failed.

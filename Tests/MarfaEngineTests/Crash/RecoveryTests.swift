@@ -14,7 +14,10 @@ extension Scratch {
     return found
   }
 
-  fileprivate func staged() throws -> [String] { try Path.names(in: copy.blobsFolder + "/staged") }
+  fileprivate func staged() throws -> [String] {
+    copy.tree.settle()
+    return try Path.names(in: copy.blobsFolder + "/staged")
+  }
 
   /// A file in the middle of being written; nobody closes it.
   fileprivate func begin(_ path: String, _ text: String) throws -> StagedFile {
