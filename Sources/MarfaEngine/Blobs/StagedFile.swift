@@ -100,25 +100,46 @@ public final class StagedFile: Sendable {
     if marfa_clone(descriptor.raw, source.raw) == 0 {
       try descriptor.truncate(to: limit)
     } else {
-      var from: off_t = 0
-      var to: off_t = 0
-      while Int64(from) < limit {
-        let count = copy_file_range(source.raw, &from, descriptor.raw, &to, Int(min(limit - Int64(from), 1 << 30)), 0)
-        if count == 0 { break }
-        if count < 0 && errno != EINTR {
-          let error = Errno.last
-          guard error.code == EXDEV || error.code == EINVAL || error.code == ENOSYS || error.code == EOPNOTSUPP else {
-            throw error
-          }
-          try copySlowly(from: source, at: Int64(from), limit: limit)
-          break
-        }
-      }
+      try copyBytes(from: source, limit: limit)
     }
     extent.withLock {
       $0.size = limit
       $0.contiguous = limit
       $0.isStale = $0.claimed > 0
+    }
+  }
+
+  /// Copies what has bytes; holes stay holes, so that a file that is mostly holes costs what is in it.
+  private func copyBytes(from source: Descriptor, limit: Int64) throws(Errno) {
+    var end: Int64 = 0
+    while end < limit {
+      let start = lseek(source.raw, off_t(end), SEEK_DATA)
+      // lseek(2), ENXIO: the rest is a hole.
+      if start < 0 && errno == ENXIO { break }
+      // A filesystem that knows no holes has none.
+      let hole = start < 0 ? -1 : lseek(source.raw, start, SEEK_HOLE)
+      let next = hole < 0 ? limit : min(Int64(hole), limit)
+      try copyRange(from: source, max(Int64(start), end), next)
+      end = next
+    }
+    // A hole at the end has no bytes to copy.
+    let status = try source.status()
+    if Int64(status.st_size) >= limit { try descriptor.truncate(to: limit) }
+  }
+
+  private func copyRange(from source: Descriptor, _ start: Int64, _ end: Int64) throws(Errno) {
+    var from = off_t(start)
+    var to = off_t(start)
+    while Int64(from) < end {
+      let count = copy_file_range(source.raw, &from, descriptor.raw, &to, Int(min(end - Int64(from), 1 << 30)), 0)
+      if count == 0 { return }
+      if count < 0 && errno != EINTR {
+        let error = Errno.last
+        guard error.code == EXDEV || error.code == EINVAL || error.code == ENOSYS || error.code == EOPNOTSUPP else {
+          throw error
+        }
+        return try copySlowly(from: source, at: Int64(from), limit: end)
+      }
     }
   }
 
