@@ -1,0 +1,89 @@
+import CLinux
+import Foundation
+import Testing
+
+@Suite("A second mount of one store", .enabled(if: Machine.canMount, Machine.needsMount))
+struct SecondMountTests {
+  private func withTwo(_ body: (_ writer: Mount, _ reader: Mount, _ started: Mount.Started) throws -> Void) throws {
+    try withMount { writer in
+      try writer.shell("mkdir item; echo one > item/f")
+      let reader = try Mount()
+      defer { reader.end() }
+      reader.store = writer.store
+      let started = try reader.start()
+      try body(writer, reader, started)
+      if reader.pid != nil { try reader.unmount() }
+      #expect(reader.unexpectedWarnings.isEmpty, "\(reader.logText)")
+    }
+  }
+
+  @Test("becomes a reader and says whose the store is")
+  func says() throws {
+    try withTwo { writer, reader, started in
+      #expect(started.mode == "reader")
+      #expect(started.writerPid == writer.pid)
+      #expect(started.writerMountPoint == writer.point)
+      #expect(try reader.text("item/f") == "one\n")
+      try reader.unmount()
+      let words = try reader.command(["mount", "--log", reader.log, reader.store, reader.point])
+      #expect(words.output.contains("this mount is a reader: nothing can be written here"), "\(words)")
+      #expect(words.output.contains("\(writer.pid ?? 0)"))
+      _ = try reader.command(["unmount", reader.point])
+    }
+  }
+
+  @Test("can write nothing")
+  func writesNothing() throws {
+    try withTwo { _, reader, _ in
+      for command in [
+        "touch item/f", "echo > item/f", "echo > item/new", "mkdir new", "rm item/f", "rmdir item", "mv item/f item/g",
+        "ln item/f item/g", "ln -s f item/g", "chmod 600 item/f", "truncate -s 0 item/f", "cp /bin/ls item/",
+        "mkfifo p",
+      ] {
+        let outcome = try run(["bash", "-c", command], in: reader.point)
+        #expect(outcome.status != 0 && outcome.errors.contains("Read-only file system"), "\(command): \(outcome)")
+      }
+      for name in ["user.xdg.tags", "user.marfa.pin", "user.other"] {
+        #expect(errorOf { setxattr(reader.point + "/item/f", name, "x", 1, 0) } == EROFS)
+      }
+      #expect(errorOf { access(reader.point + "/item/f", W_OK) } == EROFS)
+      #expect(try reader.attribute("user.marfa.upload", of: "item/f") == "queued")
+    }
+  }
+
+  @Test("sees what the first one writes, changes, renames and removes within two seconds")
+  func follows() throws {
+    try withTwo { writer, reader, _ in
+      func sees(_ what: String, _ holds: () throws -> Bool) {
+        #expect(eventually(seconds: 2.5) { (try? holds()) == true }, "\(what)")
+      }
+      _ = try listing(reader.point + "/item")
+      #expect(!isThere(reader.point + "/item/g"))
+      try writer.shell("echo two > item/g")
+      sees("a new file") { try reader.text("item/g") == "two\n" }
+      try writer.shell("echo another > item/f")
+      sees("other bytes") { try reader.text("item/f") == "another\n" }
+      sees("their length") { try File(reader.point + "/item/f", O_RDONLY).size == 8 }
+      try writer.shell("mv item/g item/h; rm item/f; mkdir other; chmod 600 item/h")
+      sees("names") {
+        try Set(listing(reader.point + "/item").map { String(decoding: $0, as: UTF8.self) }) == ["h"]
+      }
+      sees("a folder") { isThere(reader.point + "/other") }
+      sees("that a file is gone") { !isThere(reader.point + "/item/f") }
+      try writer.shell("setfattr -n user.xdg.tags -v red item/h")
+      sees("tags") { try reader.attribute("user.xdg.tags", of: "item/h") == "red" }
+    }
+  }
+
+  @Test("goes on when the first one ends, and can be its writer after a new start")
+  func goesOn() throws {
+    try withTwo { writer, reader, _ in
+      try writer.unmount()
+      #expect(try reader.text("item/f") == "one\n")
+      try reader.remount()
+      #expect(try reader.status().mode == "writer")
+      try reader.shell("echo two > item/f")
+      #expect(try reader.text("item/f") == "two\n")
+    }
+  }
+}
