@@ -122,6 +122,8 @@ extension FileSystem {
       try handle.file.flush(sealing: caller.pid == handle.opener)
       reply.done()
     } catch {
+      // Before the program hears of it: what it reads next is what there is.
+      if forgetGivenUp(handle.file) { settleKernel() }
       reply.fail(error.errno)
     }
   }
@@ -146,9 +148,8 @@ extension FileSystem {
 
   /// A writing handle of a file is gone. The kernel hears of it when what it wrote could not be kept.
   func removeWriter(of file: OpenFile) {
-    guard let gone = file.removeWriter() else { return }
-    forgetNames(gone)
-    forgetBytes(file.number)
+    file.removeWriter()
+    forgetGivenUp(file)
   }
 
   private func close(_ number: UInt64) {

@@ -96,12 +96,23 @@ extension FileSystem {
     default: return reply.fail(.invalid)
     }
     do throws(MarfaError) {
+      // A file that is renamed before it is closed takes the place of another for good: what it has by now must
+      // survive this process as the other's bytes did.
+      try commitUnclosed(number(parent), name)
+      if mode == .exchanging { try commitUnclosed(number(newParent), newName) }
       _ = try tree.rename(
         number(parent), FileName(checking: name), to: number(newParent), FileName(checking: newName), mode: mode)
       reply.done()
     } catch {
       reply.fail(error.errno)
     }
+  }
+
+  private func commitUnclosed(_ parent: Int64, _ name: UnsafeRawBufferPointer) throws(MarfaError) {
+    guard let node = try tree.lookup(parent, name), node.kind == .file, let file = files.find(node.number),
+      file.isBeingWritten
+    else { return }
+    try file.flush(sealing: false)
   }
 
   func link(node: UInt64, newParent: UInt64, newName: UnsafeRawBufferPointer, reply: consuming EntryReply) {

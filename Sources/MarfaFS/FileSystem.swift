@@ -50,6 +50,18 @@ final class FileSystem: FileSystemOperations {
   /// The kernel believes something of a node's bytes that is no longer so.
   func forgetBytes(_ number: Int64) { invalidator.inode(node: UInt64(number)) }
 
+  /// The kernel believes what was written to a file that could not be kept. False when there is no such thing.
+  @discardableResult
+  func forgetGivenUp(_ file: OpenFile) -> Bool {
+    guard let names = file.takeGivenUp() else { return false }
+    forgetNames(names)
+    forgetBytes(file.number)
+    return true
+  }
+
+  /// Waits a moment for the kernel to have been told. (A close holds no directory and no page there.)
+  func settleKernel() { invalidator.settle(seconds: 1) }
+
   /// A node number of the kernel's; it names only what it was told.
   func number(_ node: UInt64) -> Int64 { Int64(truncatingIfNeeded: node) }
 

@@ -54,7 +54,14 @@ struct BlobFiles: Sendable {
       if link(staged, path) == 0 { return }
       error = .last
     }
-    if error != .exists { throw error }
+    guard error == .exists else { throw error }
+    // There already, and the same when it is as long. A shorter one was cut by a power loss: it is replaced, whole.
+    guard let present = try Path.status(path), let new = try Path.status(staged), present.st_size != new.st_size else {
+      return
+    }
+    let spare = staged + ".held"
+    guard link(staged, spare) == 0 else { throw .last }
+    try Path.move(spare, to: path)
   }
 
   /// Everything the seal of these bytes did to directories survives power loss.

@@ -235,6 +235,25 @@ extension Connection {
     }
   }
 
+  /// An entry's place in its directory's listing.
+  func entryNumber(_ parent: Int64, _ name: FileName) throws(MarfaError) -> Int64? {
+    try first(
+      "SELECT number FROM entries WHERE parent = ?1 AND name = ?2",
+      {
+        $0.int(1, parent)
+        $0.blob(2, name.bytes)
+      }, { $0.int(0) })
+  }
+
+  /// Moves an entry to a place that nothing has.
+  func setEntryNumber(_ parent: Int64, _ name: FileName, _ number: Int64) throws(MarfaError) {
+    try run("UPDATE entries SET number = ?3 WHERE parent = ?1 AND name = ?2") {
+      $0.int(1, parent)
+      $0.blob(2, name.bytes)
+      $0.int(3, number)
+    }
+  }
+
   func addLinks(_ node: Int64, _ change: Int64, at now: Timestamp) throws(MarfaError) {
     try run("UPDATE nodes SET links = links + ?2, ctime = ?3 WHERE number = ?1") {
       $0.int(1, node)

@@ -20,14 +20,19 @@ extension Tree {
   public func createFile(_ parent: Int64, _ name: FileName, mode: mode_t, owner: Owner, writing: Bool)
     throws(MarfaError) -> (node: Node, staged: StagedFile?)
   {
-    try change { (change) throws(MarfaError) in
+    var made: [StagedFile] = []
+    defer { for staged in made { blobs.discard(staged) } }
+    let node = try change { (change) throws(MarfaError) in
       let directory = try change.directory(parent)
       let node = try change.connection.insertNode(
         try change.newNode(.file, in: directory, name, mode: mode, owner: owner))
       try change.connection.insertEntry(parent, name, node: node.number)
       try change.connection.touch(parent, at: change.now)
-      return (node, writing ? try blobs.stage(for: node.number, isNew: true) : nil)
+      if writing { made.append(try blobs.stage(for: node.number, isNew: true)) }
+      return node
     }
+    // Those of a transaction that did not come through go; the last is the file's.
+    return (node, made.popLast())
   }
 
   /// Makes a symbolic link. It lives on this device only.

@@ -44,6 +44,8 @@ extension Tree.Change {
       throw .file(.isDirectory)
     }
     var tookOver = false
+    // What is replaced hands its place in the listing on: a name that is always there is listed once.
+    let place = present == nil ? nil : try connection.entryNumber(to.number, newName)
     if var present {
       if present.kind == .directory {
         try removeEmptyDirectory(present, from: to, newName)
@@ -67,6 +69,7 @@ extension Tree.Change {
       try connection.insertEntry(to.number, newName, node: node.number)
       try connection.touch(to.number, at: now)
     }
+    if let place { try connection.setEntryNumber(to.number, newName, place) }
     try connection.touch(from.number, at: now)
     node.ctime = now
     if tookOver {
@@ -162,11 +165,28 @@ extension Tree.Change {
     node.item = nil
     node.local = true
     try connection.updateNode(node)
-    if node.kind == .directory {
-      for number in try children(of: node.number) {
+    guard node.kind == .directory else {
+      if let item {
+        try keepPending(of: item, on: node)
+        try dropFileItem(item)
+      }
+      return
+    }
+    // No recursion: a tree may be deeper than a stack.
+    var directories = [(number: node.number, item: item)]
+    var next = 0
+    while next < directories.count {
+      let (directory, item) = directories[next]
+      next += 1
+      for number in try children(of: directory) {
         // Read one by one: a file may have two names in here.
         guard var child = try connection.node(number), !child.local else { continue }
-        if child.kind == .file, try hasNameAmongItems(child) {
+        if child.kind == .directory {
+          directories.append((number, child.item))
+          child.item = nil
+          child.local = true
+          try connection.updateNode(child)
+        } else if child.kind == .file, try hasNameAmongItems(child) {
           if let file = child.item, let item,
             let edge = try connection.edge(from: file, to: item, type: Edge.attachedTo)
           {
@@ -176,10 +196,9 @@ extension Tree.Change {
           try localize(&child)
         }
       }
-      if let item { try outbox.deleteItem(item) }
-    } else if let item {
-      try keepPending(of: item, on: node)
-      try dropFileItem(item)
+    }
+    for directory in directories.reversed() {
+      if let item = directory.item { try outbox.deleteItem(item) }
     }
   }
 
@@ -203,24 +222,41 @@ extension Tree.Change {
       if case .blob(let hash) = node.content, let name = try titleName(of: node) {
         try createFileItem(for: &node, hash, mimeType: try mimeType(of: hash, called: name))
       }
-    case .directory:
-      guard let (parent, name) = try connection.entries(of: node.number).first else { return }
-      node.item = try createDirectoryItem(titled: name, in: try directory(parent))
-      try connection.updateNode(node)
-      for number in try children(of: node.number) {
+    case .directory: try promoteDirectory(&node)
+    }
+  }
+
+  private func promoteDirectory(_ node: inout Node) throws(MarfaError) {
+    try makeItem(ofDirectory: &node)
+    // No recursion: a tree may be deeper than a stack.
+    var directories = [node]
+    while let directory = directories.popLast() {
+      for number in try children(of: directory.number) {
         guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child)
-        else {
-          continue
-        }
-        if child.kind == .file, child.item != nil {
-          // It stands among items under another name, too, and now here.
-          try attach(child, in: node)
+        else { continue }
+        if child.item != nil {
+          // A file that stands among items under another name, too, and now here.
+          if child.kind == .file { try attach(child, in: directory) }
           continue
         }
         child.local = tree.settings.localNames.matches(name)
-        if !child.local { try promote(&child) }
-        try connection.updateNode(child)
+        if child.local {
+          try connection.updateNode(child)
+        } else if child.kind == .directory {
+          try makeItem(ofDirectory: &child)
+          directories.append(child)
+        } else {
+          try promote(&child)
+          try connection.updateNode(child)
+        }
       }
     }
+  }
+
+  private func makeItem(ofDirectory node: inout Node) throws(MarfaError) {
+    guard let (parent, name) = try connection.entries(of: node.number).first else { return }
+    node.local = false
+    node.item = try createDirectoryItem(titled: name, in: try directory(parent))
+    try connection.updateNode(node)
   }
 }

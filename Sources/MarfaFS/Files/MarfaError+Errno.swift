@@ -23,7 +23,7 @@ extension MarfaError {
     case .io(let errno, let what):
       if errno == .noSpace || errno.code == EDQUOT || errno.code == EFBIG { return errno }
       Log.error("\(what): \(errno)")
-      return errno.code == EINTR ? errno : .io
+      return errno.code == EINTR || errno.code == EBADMSG ? errno : .io
     }
   }
 }

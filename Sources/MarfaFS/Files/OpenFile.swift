@@ -42,6 +42,8 @@ final class OpenFile: Sendable {
     var writers = 0
     /// It was made with this opening, and no writer has closed it yet.
     var isNew = false
+    /// It was given up, and the kernel has not been told: the names that went.
+    var givenUp: [(parent: Int64, name: FileName)]?
   }
 
   init(_ number: Int64, tree: Tree, room: Room, isReader: Bool) {
@@ -67,7 +69,7 @@ final class OpenFile: Sendable {
       var descriptor: Descriptor?
       switch node.content {
       case .empty: break
-      case .blob(let hash): descriptor = try tree.open(hash)
+      case .blob(let hash): descriptor = try tree.open(hash, size: node.size)
       case .staged(let id):
         if isReader {
           // The writer may be sealing it this moment: look again then.
@@ -76,7 +78,7 @@ final class OpenFile: Sendable {
         } else {
           guard let sealed = try tree.sealLeftOver(id, of: number) else { throw .file(.stale) }
           node = sealed
-          if case .blob(let hash) = node.content { descriptor = try tree.open(hash) }
+          if case .blob(let hash) = node.content { descriptor = try tree.open(hash, size: node.size) }
         }
       }
       facts.withLock { facts in
@@ -106,25 +108,35 @@ final class OpenFile: Sendable {
   func addWriter() { facts.withLock { $0.writers += 1 } }
 
   /// A writing handle is gone; with the last one, what is staged is sealed. Nobody hears of an error now: it is logged,
-  /// and the bytes stay as they are for the next start. When the file was given up, and what the kernel knows of its bytes is
-  /// wrong, answers the names that went with it, if any.
-  func removeWriter() -> [(parent: Int64, name: FileName)]? {
+  /// and what close had not refused before stays as it is for the next start.
+  func removeWriter() {
     let isLast = facts.withLock { facts in
       facts.writers -= 1
       return facts.writers == 0
     }
-    guard isLast else { return nil }
-    return changing.withLock { changing in
-      let hasFailed = changing.failure != nil
+    guard isLast else { return }
+    changing.withLock { changing in
+      if changing.isAbandoned {
+        if let staged = changing.staged { tree.discard(staged) }
+        changing.staged = nil
+        return
+      }
+      if changing.failure != nil { return giveUp(&changing) }
       do throws(MarfaError) {
-        if hasFailed { return try giveUp(&changing) }
         if changing.staged != nil || isUncommitted {
           try commit(&changing, durably: false, sealing: true, isLast: true)
         }
       } catch {
         Log.error("file \(number) is kept as it was written, and could not be sealed: \(error)")
       }
-      return hasFailed ? [] : nil
+    }
+  }
+
+  /// What the kernel knows wrongly since the file was given up: its bytes, and the names that went with it. Once.
+  func takeGivenUp() -> [(parent: Int64, name: FileName)]? {
+    facts.withLock { facts in
+      defer { facts.givenUp = nil }
+      return facts.givenUp
     }
   }
 
@@ -284,7 +296,14 @@ final class OpenFile: Sendable {
       // begins): until its last writer goes it keeps the bytes it had, should this process die.
       let isNew = facts.withLock { $0.isNew }
       if changing.failure == nil && currentSize == 0 && !(sealing && isNew) { return }
-      try commit(&changing, durably: false, sealing: sealing, isLast: false)
+      do throws(MarfaError) {
+        try commit(&changing, durably: false, sealing: sealing, isLast: false)
+      } catch {
+        // What close refused is not kept, though a later try might do.
+        if changing.failure == nil { changing.failure = (0, error.errno) }
+        if sealing && facts.withLock({ $0.writers == 1 }) { giveUp(&changing) }
+        throw error
+      }
     }
   }
 
@@ -368,29 +387,38 @@ final class OpenFile: Sendable {
 
   /// A write failed and nobody mended it: what was written is thrown away. A new file goes, an old one keeps the bytes
   /// it had.
-  private func giveUp(_ changing: inout Changing) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
-    if let staged = changing.staged, !changing.isAdopted {
-      // Its room is needed now, whoever still has it open.
-      try? staged.truncate(to: 0)
-      tree.discard(staged)
-    }
+  private func giveUp(_ changing: inout Changing) {
+    let staged = changing.isAdopted ? nil : changing.staged
+    // Its room is needed now, whoever still has it open.
+    try? staged?.truncate(to: 0)
     changing.staged = nil
-    changing.failure = nil
     changing.isLoaded = false
     let isNew = facts.withLock { facts in
-      defer { facts.isNew = false }
       facts.descriptor = nil
       facts.size = nil
       facts.mtime = nil
       facts.isDirty = false
+      facts.givenUp = []
       return facts.isNew
     }
-    guard isNew else {
-      try load(&changing)
-      return []
+    do throws(MarfaError) {
+      if isNew {
+        // The failure stays: whoever goes on writing through another descriptor is told at each close.
+        changing.isAbandoned = true
+        let names = try tree.abandon(number)
+        facts.withLock { facts in
+          facts.isNew = false
+          facts.givenUp = names
+        }
+      } else {
+        changing.failure = nil
+        try load(&changing)
+      }
+      // Until its name is gone it says that the file was never closed: a start takes the name away then.
+      if let staged { tree.discard(staged) }
+    } catch {
+      Log.error("file \(number) could not be kept, and not yet be taken back: \(error)")
     }
-    changing.isAbandoned = true
-    return try tree.abandon(number)
   }
 
   // MARK: - Attributes

@@ -24,6 +24,8 @@ public final class Invalidator: Sendable {
     var phase = Phase.waiting
     var queue: [Notice] = []
     var queued: Set<Notice> = []
+    /// What was taken out of the queue is still being told.
+    var isTelling = false
   }
 
   private let state = Monitor(State())
@@ -47,6 +49,14 @@ public final class Invalidator: Sendable {
     state.update { state in
       guard state.phase == .running, state.queued.insert(notice).inserted else { return }
       state.queue.append(notice)
+    }
+  }
+
+  /// Waits until the kernel has been told everything there is by now, for so many seconds at most. Not under a lock, and
+  /// not in a request during which the kernel holds a directory or a page.
+  func settle(seconds: Double) {
+    _ = state.wait(until: .after(seconds: seconds)) { state in
+      state.phase != .running || (state.queue.isEmpty && !state.isTelling) ? true : nil
     }
   }
 
@@ -77,6 +87,7 @@ public final class Invalidator: Sendable {
         if state.read({ $0.phase != .running }) { break }
         tell(notice, session)
       }
+      state.update { $0.isTelling = false }
     }
     state.update { $0.phase = .ended }
   }
@@ -90,6 +101,7 @@ public final class Invalidator: Sendable {
       let notices = state.queue
       state.queue = []
       state.queued = []
+      state.isTelling = true
       return .some(notices)
     } ?? nil
   }

@@ -89,7 +89,7 @@ struct TrimTests {
       #expect(try scratch.copy.blobs.trim() == 0)
       #expect(try scratch.copy.blobs.notHeld(root)?.reason == .notFetched)
       #expect(try scratch.copy.blobs.size(root) == 10)
-      #expect(throws: MarfaError.bytesAbsent(root)) { try scratch.tree.open(root) }
+      #expect(throws: MarfaError.bytesAbsent(root)) { try scratch.tree.open(root, size: nil) }
     }
   }
 

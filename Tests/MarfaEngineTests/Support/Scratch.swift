@@ -74,7 +74,7 @@ final class Scratch {
   func bytes(of node: Node) throws -> [UInt8] {
     switch node.content {
     case .empty: []
-    case .blob(let hash): try tree.open(hash).prefix(Int(node.size ?? 0))
+    case .blob(let hash): try tree.open(hash, size: node.size).prefix(Int(node.size ?? 0))
     case .staged(let id): try contents(copy.blobStore.files.staged(node.number, id))
     }
   }

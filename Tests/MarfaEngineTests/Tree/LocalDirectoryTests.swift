@@ -100,8 +100,8 @@ struct LocalDirectoryTests {
       #expect(
         try scratch.queue() == [
           "1 create note \"C\"", "2 create note \"B\"", "3 put \"B\" into \"C\" <- 1,2",
-          "4 create file \"f\" of \"one\"",
-          "5 attach \"f\" to \"B\" <- 2,4", "6 create file \"g\" of \"two\"", "7 attach \"g\" to \"C\" <- 1,6",
+          "4 create file \"g\" of \"two\"", "5 attach \"g\" to \"C\" <- 1,4", "6 create file \"f\" of \"one\"",
+          "7 attach \"f\" to \"B\" <- 2,6",
         ])
       #expect(try scratch.existing("C/.g.swp").local)
       try scratch.answer()
