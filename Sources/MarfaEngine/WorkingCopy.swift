@@ -13,6 +13,8 @@ public final class WorkingCopy: Sendable {
     public init() {}
   }
 
+  /// True when this opening made the store.
+  public let isNew: Bool
   /// The items as directories and files.
   public let tree: Tree
   let store: Store
@@ -25,22 +27,33 @@ public final class WorkingCopy: Sendable {
   public init(path: String, options: Options = Options()) throws(MarfaError) {
     // One store has one lock, whatever links lead to it.
     store = try Store(path: Path.resolved(path), mode: options.reader ? .reader : .writerIfFree)
+    // A store brought back without its bytes would show every file and could read none.
+    if (try? Path.status(BlobFiles(beside: store.path).root)) ?? nil == nil {
+      let held = try store.read { (connection) throws(MarfaError) in
+        try connection.first("SELECT count FROM counters WHERE name = 'held'", { _ in }, { Int($0.int(0)) }) ?? 0
+      }
+      if held > 0 { throw .unusable(.bytesMissing(path: store.path, files: held)) }
+    }
     blobStore = try BlobStore(store: store)
     tree = Tree(store: store, blobs: blobStore, settings: options.tree)
-    guard store.isWriter else { return }
+    guard store.isWriter else {
+      isNew = false
+      return
+    }
     let wasOpen = try store.write { (connection) throws(MarfaError) -> Bool in
       defer { _ = try? connection.setSetting("open", "yes") }
       return try connection.setting("open") != nil
     }
-    try store.write { (connection) throws(MarfaError) in
-      guard try connection.setting("store_id") == nil else { return }
+    isNew = try store.write { (connection) throws(MarfaError) in
+      guard try connection.setting("store_id") == nil else { return false }
       try connection.setSetting("store_id", "\(ItemID.mint())")
       // The root is whose store it is, from when it is.
-      guard var root = try connection.node(Node.root) else { return }
+      guard var root = try connection.node(Node.root) else { return true }
       root.uid = Owner.current.uid
       root.gid = Owner.current.gid
       (root.atime, root.mtime, root.ctime) = (.now, .now, .now)
       try connection.updateNode(root)
+      return true
     }
     for (node, id) in try Recovery.run(tree) {
       // Mount first: the bytes are readable as they are, and hashing many may take a while.

@@ -79,6 +79,8 @@ public enum StoreProblem: Sendable, Equatable, CustomStringConvertible {
   case noFolder(path: String)
   /// Nothing may be written there.
   case readOnlyFolder(path: String)
+  /// The folder with the bytes is not beside it, and it has rows that say it should be.
+  case bytesMissing(path: String, files: Int)
   /// A reader was asked for, and there is no store.
   case nothingToRead(path: String)
 
@@ -93,6 +95,8 @@ public enum StoreProblem: Sendable, Equatable, CustomStringConvertible {
     case .noFolder(let path): "the folder for the store is not there: \(path); make it, or name another path"
     case .readOnlyFolder(let path):
       "nothing may be written in \(path), and a store needs to; move the store, or open it with --reader to look at it"
+    case .bytesMissing(let path, let files):
+      "\(path).blobs is not there, and the bytes of \(files) files belong in it; nothing was changed. Bring that folder back beside the store, from where the store came from"
     case .nothingToRead(let path): "there is no store at \(path) to read"
     }
   }

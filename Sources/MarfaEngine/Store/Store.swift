@@ -202,6 +202,8 @@ final class Store: Sendable {
     if status.st_mode & S_IFMT == S_IFREG && status.st_size == 0 {
       let held = (try? Path.names(in: BlobFiles(beside: path).root + "/held")) ?? []
       if log == 0 && !held.isEmpty { throw .unusable(.damaged(path: path, words: "the file is empty")) }
+      // Any other empty file is not ours to make a database of: only where a lock says that one was being made.
+      guard (try? Path.status(path + ".lock")) ?? nil != nil else { throw .unusable(.notAStore(path: path)) }
       return true
     }
     func number(_ offset: Int) -> Int { header[offset..<offset + 4].reduce(0) { $0 << 8 | Int($1) } }

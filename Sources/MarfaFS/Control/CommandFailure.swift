@@ -98,6 +98,7 @@ extension StoreProblem {
     case .newer: "store_newer"
     case .noFolder: "store_folder_missing"
     case .readOnlyFolder: "store_folder_read_only"
+    case .bytesMissing: "bytes_missing"
     case .nothingToRead: "no_store"
     }
   }

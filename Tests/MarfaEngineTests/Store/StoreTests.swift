@@ -76,13 +76,41 @@ struct NewStoreTests {
     reader.close()
   }
 
-  @Test("is made of an empty file, as a crash while it is made leaves one")
+  @Test("is made of an empty file with a lock beside it, as a crash while it is made leaves them")
   func emptyFile() throws {
     let folder = try TemporaryFolder()
     let path = try folder.file("store.db", "")
+    _ = try folder.file("store.db.lock", "1")
     let copy = try WorkingCopy(path: path)
     #expect(try copy.status().items == 0)
     copy.close()
+  }
+
+  @Test("is not made of a person's empty file, which stays empty")
+  func letter() throws {
+    let folder = try TemporaryFolder()
+    let path = try folder.file("letter.txt", "")
+    #expect(throws: MarfaError.unusable(.notAStore(path: Path.resolved(path)))) { try WorkingCopy(path: path) }
+    #expect(try Path.status(path)?.st_size == 0)
+    #expect(try Path.names(in: Path.parent(path)) == ["letter.txt"])
+  }
+
+  @Test("is refused without the folder of its bytes, and nothing is changed")
+  func bytesMissing() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path + "/store.db"
+    let copy = try WorkingCopy(path: path)
+    _ = try copy.items.addFile(try folder.file("a.txt", "bytes"))
+    copy.close()
+    try Path.move(path + ".blobs", to: folder.path + "/elsewhere")
+    #expect(throws: MarfaError.unusable(.bytesMissing(path: Path.resolved(path), files: 1))) {
+      try WorkingCopy(path: path)
+    }
+    #expect(try Path.status(path + ".blobs") == nil)
+    try Path.move(folder.path + "/elsewhere", to: path + ".blobs")
+    let again = try WorkingCopy(path: path)
+    #expect(try again.status().items == 1)
+    again.close()
   }
 
   @Test("has every statement its schema promises, and refuses nonsense")
