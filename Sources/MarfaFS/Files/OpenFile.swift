@@ -64,12 +64,19 @@ final class OpenFile: Sendable {
   }
 
   private func load(_ changing: inout Changing) throws(MarfaError) {
+    var failure = MarfaError.file(.stale)
     for _ in 0..<16 {
       guard var node = try tree.node(number) else { throw .file(.stale) }
       var descriptor: Descriptor?
       switch node.content {
       case .empty: break
-      case .blob(let hash): descriptor = try tree.open(hash, size: node.size)
+      case .blob(let hash):
+        do throws(MarfaError) { descriptor = try tree.open(hash, size: node.size) } catch {
+          // Sealed anew between the two, by another: what the node says now is there.
+          guard case .bytesAbsent = error, try tree.node(number)?.content != node.content else { throw error }
+          failure = error
+          continue
+        }
       case .staged(let id):
         if isReader {
           // The writer may be sealing it this moment: look again then.
@@ -88,7 +95,7 @@ final class OpenFile: Sendable {
       changing.isLoaded = true
       return
     }
-    throw .file(.stale)
+    throw failure
   }
 
   /// The same for a file that was made this moment, with what it will be written to.
