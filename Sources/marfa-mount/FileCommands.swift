@@ -13,6 +13,7 @@ enum FileCommands {
     if let tier = line.value(.tier), Tier(rawValue: tier) == nil {
       throw CommandLineParser.usage("--tier is library or feed, not \"\(tier)\"")
     }
+    if line.value(.title) == "" { throw CommandLineParser.usage("a title can't be empty") }
     let target: StoreTarget
     var files = line.operands
     if line.command == .add {

@@ -22,6 +22,13 @@ enum LogFile {
     }
   }
 
-  /// Makes it this process's standard error, where the log goes.
-  static func take(_ file: Descriptor) { dup2(file.raw, 2) }
+  /// Makes it this process's standard error, where the log goes; answers what that was before.
+  static func take(_ file: Descriptor) -> Descriptor? {
+    let before = fcntl(2, F_DUPFD_CLOEXEC, 3)
+    dup2(file.raw, 2)
+    return before < 0 ? nil : Descriptor(owning: before)
+  }
+
+  /// Makes standard error what it was.
+  static func giveBack(_ before: Descriptor?) { if let before { dup2(before.raw, 2) } }
 }

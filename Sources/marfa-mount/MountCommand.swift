@@ -13,11 +13,22 @@ enum MountCommand {
     guard options.isForeground else { return try BackgroundMount.start(options) }
     // Before any thread: the signals that end a mount are for the one that waits for them.
     Signals.block()
-    if let path = options.log { LogFile.take(try LogFile.open(path)) }
+    // What a list of processes and `killall` call it, however it was started.
+    pthread_setname_np(pthread_self(), "marfa-mount")
+    let terminal = try options.log.map { (path) throws(CommandFailure) in LogFile.take(try LogFile.open(path)) }
     guard let ready = options.readyDescriptor else {
-      return try serve(options) { (facts) throws(CommandFailure) in
-        try Output.print(options.asJSON ? JSON.object(facts).text : MountReport.text(facts))
-        return true
+      do throws(CommandFailure) {
+        return try serve(options) { (facts) throws(CommandFailure) in
+          try Output.print(options.asJSON ? JSON.object(facts).text : MountReport.text(facts))
+          return true
+        }
+      } catch {
+        // The log has it too; whoever waits here does not look there first.
+        if let terminal {
+          Log.error(error.message)
+          LogFile.giveBack(terminal)
+        }
+        throw error
       }
     }
     let pipe = BackgroundMount.settle(ready)
@@ -158,6 +169,7 @@ enum MountReport {
       "store": .string(copy.path), "mount_point": .string(mounted.mountPoint), "pid": .integer(getpid()),
       "mode": .string(copy.isReader ? "reader" : "writer"), "log": .optional(options.log),
     ]
+    if copy.isNew { facts["new"] = true }
     if copy.isReader && !options.isReader {
       facts["writer_pid"] = StoreHolder.pid(of: copy.path).map { .integer($0) } ?? .null
       facts["writer_mount_point"] = .optional(StoreHolder.mountPoint(of: copy.path))
@@ -171,6 +183,7 @@ enum MountReport {
   static func text(_ facts: JSON.Object) -> String {
     func word(_ key: String) -> String { Output.safe(facts[key]?.string ?? "") }
     var lines = ["Mounted \(word("store")) at \(word("mount_point"))"]
+    if facts["new"]?.bool == true { lines.insert("Made a new store: \(word("store"))", at: 0) }
     if let writer = facts["writer_pid"] {
       let who = writer.integer.map { "Process \($0)" } ?? "Another process"
       let at = facts["writer_mount_point"]?.string.map { ", mounted at \(Output.safe($0))" } ?? ""

@@ -26,6 +26,7 @@ struct MountOptions {
 
   /// Reads and checks a command line.
   init(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    try Self.refuseMistakes(line)
     switch line.operands.count {
     case 1:
       store = try Locations.defaultStore()
@@ -41,7 +42,6 @@ struct MountOptions {
         "mount takes a store and a folder, and was given \(line.operands.count) words; quote names with blanks in them")
     }
     for word in line.operands where word.isEmpty { throw CommandLineParser.usage("an empty name is no path") }
-    try Self.refuseMistakes(line)
     store = Locations.canonicalStore(store)
     mountPoint = Locations.absolute(mountPoint)
     isReader = line.has(.reader)

@@ -21,6 +21,7 @@ struct CommandLineTests {
       (["folder", "--directory-type", "core.file"], "--directory-type"), (["folder", "-o", "fsname=x"], "-o fsname"),
       (["folder", "--server", "https://x.org"], "has no option --server"), (["queue", "--limit", "many"], "--limit"),
       (["budget", "1", "2"], "one value"), (["attach"], "name the item"), (["attach", "Norway"], "name the file"),
+      (["attch", "Norway", "a"], "Did you mean attach?"), (["attach", "Norway", "a", "--title", ""], "can't be empty"),
       (["embed", "Norway", "a", "b"], "one file"), (["attach", "Norway", "a", "b", "--title", "t"], "--title"),
       (["add", "a", "--tag", ""], "a tag can't be empty"), (["add", "a", "--tier", "moon"], "--tier"),
       (["unmount"], "name the one"), (["help", "flying"], "no command \"flying\""), (["add"], "name the file"),

@@ -20,6 +20,7 @@ struct CommandMountTests {
         == Outcome(
           status: 0,
           output: """
+            Made a new store: \(home.path)/data/marfa/store.db
             Mounted \(home.path)/data/marfa/store.db at \(folder)
             The log is at \(home.path)/state/marfa/store.log
 
