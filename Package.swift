@@ -20,9 +20,11 @@ let package = Package(
     .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
     .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
     .systemLibrary(name: "CMagic", pkgConfig: "libmagic", providers: [.apt(["libmagic-dev"])]),
+    .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
     .systemLibrary(name: "CLinux"),
     .target(
-      name: "MarfaEngine", dependencies: ["CSQLite", "COpenSSL", "CMagic", "CLinux"], swiftSettings: settings),
+      name: "MarfaEngine", dependencies: ["CSQLite", "COpenSSL", "CMagic", "CCurl", "CLinux"],
+      swiftSettings: settings),
     .target(name: "MarfaFS", dependencies: ["MarfaEngine", "CFuse3", "CLinux"], swiftSettings: settings),
     .executableTarget(name: "marfa-mount", dependencies: ["MarfaFS", "MarfaEngine"], swiftSettings: settings),
     .testTarget(name: "MarfaEngineTests", dependencies: ["MarfaEngine"], swiftSettings: settings),

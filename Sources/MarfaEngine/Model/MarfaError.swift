@@ -29,6 +29,8 @@ public enum MarfaError: Error, Sendable, Equatable, CustomStringConvertible {
   case io(Errno, String)
   /// A tree operation was refused as POSIX says.
   case file(Errno)
+  /// The server did not do what it was asked.
+  case remote(RemoteFailure)
 
   public var description: String {
     switch self {
@@ -49,6 +51,7 @@ public enum MarfaError: Error, Sendable, Equatable, CustomStringConvertible {
     case .unusable(let problem): problem.description
     case .io(let error, let what): "\(what): \(error)"
     case .file(let error): error.description
+    case .remote(let failure): failure.description
     }
   }
 }

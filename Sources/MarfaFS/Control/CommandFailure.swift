@@ -56,6 +56,7 @@ extension CommandFailure {
       case .unusable(let problem): (.store, problem.code)
       case .io(let error, _): (error.isLasting ? .refused : .environment, "io")
       case .file(let error): (error.isLasting ? .refused : .environment, "io")
+      case .remote(let failure): failure.kindAndCode
       }
     self.init(kind, code, error.description)
   }
@@ -88,6 +89,23 @@ extension StoreFailure {
   /// True for what may be otherwise the next time: a full or failing disk, a file somebody else has locked for long, no
   /// memory (SQLITE_BUSY, LOCKED, NOMEM, IOERR, FULL, PROTOCOL).
   fileprivate var mayPass: Bool { [5, 6, 7, 10, 13, 15].contains(code & 0xff) }
+}
+
+extension RemoteFailure {
+  /// Exit 5 is for a key that is not accepted; what passes by itself is the environment's.
+  fileprivate var kindAndCode: (CommandFailure.Kind, String) {
+    switch self {
+    case .unreachable: (.environment, "unreachable")
+    case .timedOut: (.environment, "timed_out")
+    case .notTheServers: (.environment, "not_the_servers")
+    case .busy: (.environment, "server_busy")
+    case .refused(let refusal): (refusal.status == 401 ? .credential : .refused, refusal.code)
+    case .contractMismatch: (.environment, "contract_mismatch")
+    case .unreadable: (.environment, "unreadable_answer")
+    case .file: (.environment, "io")
+    case .canceled: (.refused, "canceled")
+    }
+  }
 }
 
 extension StoreProblem {

@@ -17,6 +17,7 @@ extension MarfaError {
       if failure.isFull { return .noSpace }
       Log.error("\(self)")
       return .io
+    case .remote(let failure): return failure.errno
     case .unusable:
       Log.error("\(self)")
       return .io
@@ -24,6 +25,23 @@ extension MarfaError {
       if errno == .noSpace || errno.code == EDQUOT || errno.code == EFBIG { return errno }
       Log.error("\(what): \(errno)")
       return errno.code == EINTR || errno.code == EBADMSG ? errno : .io
+    }
+  }
+}
+
+extension RemoteFailure {
+  /// A program that can be told to try again is, and a refused key is a matter of permission.
+  fileprivate var errno: Errno {
+    switch self {
+    case .unreachable, .notTheServers: return Errno(ENETUNREACH)
+    case .timedOut: return Errno(ETIMEDOUT)
+    case .busy(let status, _, _): return Errno(status == 429 ? EBUSY : ENETUNREACH)
+    case .canceled: return Errno(EINTR)
+    case .refused(let refusal) where refusal.status == 401 || refusal.status == 403: return Errno(EACCES)
+    case .refused(let refusal) where refusal.status == 404: return .noData
+    case .refused, .contractMismatch, .unreadable, .file:
+      Log.error("\(self)")
+      return .io
     }
   }
 }
