@@ -74,6 +74,7 @@ struct Outbox {
     -> WriteID
   {
     guard let item = try connection.item(id) else { throw .itemNotFound(id) }
+    try keepServed(id)
     var properties = item.properties
     properties.merge(changes)
     try connection.setItem(id, type: type ?? item.type, properties: properties)
@@ -134,6 +135,7 @@ struct Outbox {
       try withdraw(id)
       return nil
     }
+    try keepServed(id)
     // Changes that have not gone out would only change what is in the bin.
     let blobs = try namedBlobs(id)
     try connection.run("DELETE FROM writes WHERE item = ?1 AND kind = 'update_item' AND gone_out = 0") { $0.id(1, id) }
@@ -171,11 +173,13 @@ struct Outbox {
   }
 
   func restoreItem(_ id: ItemID) throws(MarfaError) -> WriteID {
+    try keepServed(id)
     try connection.setItem(id, state: .active)
     return try insert(.restoreItem, item: id)
   }
 
   func transitionItem(_ id: ItemID, to state: ItemState) throws(MarfaError) -> WriteID {
+    try keepServed(id)
     try connection.setItem(id, state: state)
     return try insert(
       .transitionItem, item: id, body: ["state": .string(state.rawValue)], dependsOn: [try createWrite(of: id)])
@@ -186,6 +190,7 @@ struct Outbox {
   /// Adds a tag; taking back a removal that has not gone out, when that is what it does.
   @discardableResult
   func addTag(_ id: ItemID, _ tag: String) throws(MarfaError) -> WriteID? {
+    try keepServed(id)
     try connection.addTagRow(id, tag)
     if try takeBack(.removeTag, id, tag) { return nil }
     return try insert(.addTag, item: id, body: ["tags": [.string(tag)]], dependsOn: [try createWrite(of: id)])
@@ -194,6 +199,7 @@ struct Outbox {
   /// Removes a tag; taking back an addition that has not gone out, when that is what it does.
   @discardableResult
   func removeTag(_ id: ItemID, _ tag: String) throws(MarfaError) -> WriteID? {
+    try keepServed(id)
     try connection.removeTagRow(id, tag)
     if try takeBack(.addTag, id, tag) { return nil }
     return try insert(.removeTag, item: id, body: ["tag": .string(tag)], dependsOn: [try createWrite(of: id)])
@@ -215,6 +221,7 @@ struct Outbox {
   }
 
   func metadata(_ id: ItemID, tags: [String], replacing: Bool) throws(MarfaError) -> WriteID {
+    try keepServed(id)
     if replacing {
       for tag in try connection.tags(of: id) { try connection.removeTagRow(id, tag) }
     }
@@ -225,6 +232,7 @@ struct Outbox {
   }
 
   func writeExtension(_ id: ItemID, _ namespace: String, _ value: JSON.Object?) throws(MarfaError) -> WriteID {
+    try keepServed(id)
     try connection.setExtension(id, namespace, value.map { .object($0) })
     guard let value else {
       return try insert(
@@ -256,6 +264,7 @@ struct Outbox {
     _ id: EdgeID, source: ItemID? = nil, target: ItemID? = nil, properties: JSON.Object? = nil, folding: Bool
   ) throws(MarfaError) -> WriteID {
     guard var edge = try connection.edge(id) else { throw .edgeNotFound(id) }
+    try keepServed(id)
     var changes: JSON.Object = [:]
     if let source {
       edge.source = source
@@ -300,6 +309,7 @@ struct Outbox {
   /// Takes an edge away and queues that; one whose create has not gone out is taken back whole.
   @discardableResult
   func deleteEdge(_ id: EdgeID) throws(MarfaError) -> WriteID? {
+    try keepServed(id)
     try connection.deleteEdgeRow(id)
     let unsent = try connection.first(
       "SELECT 1 FROM writes WHERE edge = ?1 AND kind = 'create_edge' AND gone_out = 0", { $0.id(1, id) }, { _ in true })
@@ -309,6 +319,24 @@ struct Outbox {
     }
     try connection.run("DELETE FROM writes WHERE edge = ?1 AND kind = 'update_edge' AND gone_out = 0") { $0.id(1, id) }
     return try insert(.deleteEdge, edge: id, dependsOn: [try createEdgeWrite(id)])
+  }
+
+  // MARK: - The server's rows
+
+  /// Before the first write about an item the server has: its row is kept as it is there, to lay the writes over
+  /// whatever comes of it, and to put it back.
+  private func keepServed(_ id: ItemID) throws(MarfaError) {
+    guard try !connection.hasWrites(about: id), let full = try connection.fullItem(id), full.item.version > 0 else {
+      return
+    }
+    try connection.setServed(id, full)
+  }
+
+  private func keepServed(_ id: EdgeID) throws(MarfaError) {
+    guard try !connection.hasWrites(about: id), let full = try connection.fullEdge(id), full.edge.version > 0 else {
+      return
+    }
+    try connection.setServed(id, full)
   }
 
   // MARK: - Rows of the queue

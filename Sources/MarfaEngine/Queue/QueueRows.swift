@@ -22,6 +22,24 @@ extension Connection {
       """, { $0.id(1, item) }, { $0.queuedWrite() })
   }
 
+  /// The writes about an edge, in order.
+  func queue(about edge: EdgeID) throws(MarfaError) -> [QueuedWrite] {
+    try all(
+      """
+      SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
+        queued_at, not_before, depends_on FROM writes WHERE edge = ?1 ORDER BY number
+      """, { $0.id(1, edge) }, { $0.queuedWrite() })
+  }
+
+  /// One write.
+  func queuedWrite(_ id: WriteID) throws(MarfaError) -> QueuedWrite? {
+    try first(
+      """
+      SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
+        queued_at, not_before, depends_on FROM writes WHERE number = ?1
+      """, { $0.int(1, id.number) }, { $0.queuedWrite() })
+  }
+
   /// The write that sends these bytes, when one waits.
   func upload(of hash: BlobHash) throws(MarfaError) -> QueuedWrite? {
     try first(
@@ -61,6 +79,8 @@ public struct QueueCounts: Sendable, Equatable {
   public var bytes: Int64 = 0
   /// All writes.
   public var total: Int { byState.values.reduce(0, +) }
+  /// Those that may still go out.
+  public var waiting: Int { (byState[.queued] ?? 0) + (byState[.sending] ?? 0) + (byState[.blocked] ?? 0) }
 }
 
 extension Row {

@@ -19,6 +19,9 @@ final class Store: Sendable {
   private let commitCount = Lock<Int>(.leaf, 0)
   /// How many transactions this handle has committed.
   var commits: Int { commitCount.withLock { $0 } }
+  /// Told of every commit, under the writer's lock: it must only note it.
+  private let commitObserver = Lock<(@Sendable () -> Void)?>(.leaf, nil)
+  func onCommit(_ body: (@Sendable () -> Void)?) { commitObserver.withLock { $0 = body } }
   /// What to do once the transaction under way is committed. Filled and emptied under the writer's lock.
   private let committed = Lock<[@Sendable () -> Void]>(.leaf, [])
 
@@ -109,6 +112,7 @@ final class Store: Sendable {
       }
       commitCount.withLock { $0 += 1 }
       for job in jobs { job() }
+      if let observer = commitObserver.withLock({ $0 }) { observer() }
       return result
     }
   }

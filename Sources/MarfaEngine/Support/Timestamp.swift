@@ -52,4 +52,41 @@ public struct Timestamp: Hashable, Comparable, Sendable {
     let time = "\(padded(Int(parts.tm_hour), 2)):\(padded(Int(parts.tm_min), 2)):\(padded(Int(parts.tm_sec), 2))"
     return "\(day)T\(time).\(padded(timespec.tv_nsec / 1_000_000, 3))Z"
   }
+
+  /// Reads such a time, with any number of fractional digits; `nil` for anything else, another zone than `Z` among it.
+  public init?(iso8601 text: String) {
+    let bytes = Array(text.utf8)
+    guard bytes.count >= 20, bytes.count <= 30, bytes.last == UInt8(ascii: "Z") else { return nil }
+    func number(_ range: Range<Int>) -> Int? {
+      var value = 0
+      for byte in bytes[range] {
+        guard (0x30...0x39).contains(byte) else { return nil }
+        value = value * 10 + Int(byte - 0x30)
+      }
+      return value
+    }
+    let marks: [(Int, Character)] = [(4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":")]
+    guard marks.allSatisfy({ bytes[$0.0] == $0.1.asciiValue }), let year = number(0..<4), let month = number(5..<7),
+      let day = number(8..<10), let hour = number(11..<13), let minute = number(14..<16), let second = number(17..<19),
+      (1...12).contains(month), (1...31).contains(day), hour < 24, minute < 60, second < 61
+    else { return nil }
+    var parts = tm()
+    parts.tm_year = Int32(year - 1900)
+    parts.tm_mon = Int32(month - 1)
+    parts.tm_mday = Int32(day)
+    parts.tm_hour = Int32(hour)
+    parts.tm_min = Int32(minute)
+    parts.tm_sec = Int32(second)
+    var fraction: Int64 = 0
+    if bytes.count > 20 {
+      guard bytes[19] == UInt8(ascii: "."), bytes.count > 21, let digits = number(20..<bytes.count - 1) else {
+        return nil
+      }
+      fraction = Int64(digits)
+      for _ in 0..<(9 - (bytes.count - 21)) { fraction *= 10 }
+    }
+    let (whole, overflow) = Int64(timegm(&parts)).multipliedReportingOverflow(by: 1_000_000_000)
+    guard !overflow else { return nil }
+    nanoseconds = whole + fraction
+  }
 }

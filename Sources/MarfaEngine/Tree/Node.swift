@@ -4,6 +4,8 @@ import Glibc
 public struct Node: Sendable, Equatable {
   /// The root directory's number.
   public static let root: Int64 = 1
+  /// The directory of what a first hydration brings, until all of it is here. No path leads to it.
+  static let incoming: Int64 = -1
 
   /// What a node is.
   public enum Kind: Int64, Sendable {

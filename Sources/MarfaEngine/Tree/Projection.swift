@@ -17,20 +17,35 @@ extension Tree.Change {
     return node
   }
 
-  /// Shows an item that was inserted: in the root until an edge says otherwise.
-  func show(_ item: Item) throws(MarfaError) {
-    let node = try connection.insertNode(try plainNode(item.isFile ? .file : .directory, item))
-    try addEntry(node.number, of: item, in: Node.root)
+  /// Shows an item that was inserted: in the root until an edge says otherwise. `since` is when the server changed it last.
+  func show(_ item: Item, since: Timestamp? = nil) throws(MarfaError) {
+    var plain = try plainNode(item.isFile ? .file : .directory, item)
+    if let since { (plain.atime, plain.mtime, plain.ctime) = (since, since, since) }
+    let node = try connection.insertNode(plain)
+    try addEntry(node.number, of: item, in: top)
   }
 
-  /// Shows an edge that was drawn: the child in its parent, the attachment in its host.
+  /// Shows an edge that was drawn: the child in its parent, the attachment in its host. An edge that the tree can't show
+  /// shows nothing: a second parent, a parent that is in its own child.
   func show(_ edge: Edge) throws(MarfaError) {
     guard let (holder, held) = ends(edge), let directory = try connection.node(of: holder),
       directory.kind == .directory, let node = try connection.node(of: held), let item = try connection.item(held),
       item.state != .trashed
     else { return }
     if edge.type == Edge.parentOf ? node.kind != .directory : node.kind != .file { return }
-    try removeEntry(node, from: Node.root)
+    let places = try connection.entries(of: node.number)
+    guard !places.contains(where: { $0.parent == directory.number }) else { return }
+    if edge.type == Edge.parentOf {
+      guard places.allSatisfy({ $0.parent == Node.root || $0.parent == Node.incoming }) else { return }
+      var ancestor: Int64? = directory.number
+      while let current = ancestor {
+        if current == node.number { return }
+        ancestor = try connection.parent(of: current)
+      }
+    }
+    for place in places where place.parent == Node.root || place.parent == Node.incoming {
+      try removeEntry(node, from: place.parent)
+    }
     try addEntry(node.number, of: item, in: directory.number)
   }
 
@@ -40,7 +55,12 @@ extension Tree.Change {
       let node = try connection.node(of: held), let item = try connection.item(held)
     else { return }
     try removeEntry(node, from: directory.number)
-    if try connection.entries(of: node.number).isEmpty { try addEntry(node.number, of: item, in: Node.root) }
+    guard try connection.entries(of: node.number).isEmpty else { return }
+    try addEntry(node.number, of: item, in: top)
+    // Another edge may have waited for its turn: a second parent's.
+    if edge.type == Edge.parentOf {
+      for other in try connection.edges(to: held, type: Edge.parentOf) where other.id != edge.id { try show(other) }
+    }
   }
 
   /// Takes an item out of the tree: it is in the bin, or gone. What it held stands in the root.
@@ -53,7 +73,7 @@ extension Tree.Change {
         }
         try removeEntry(childNode, from: node.number)
         if try connection.entries(of: childNode.number).isEmpty {
-          try addEntry(childNode.number, of: item, in: Node.root)
+          try addEntry(childNode.number, of: item, in: top)
         }
       }
       // What lives on this device only and stood in it would be out of reach: the directory stays, as one of this
@@ -133,6 +153,14 @@ public enum TreeChange: Sendable, Hashable {
 extension Tree {
   /// Tells the observer, once the transaction is committed.
   func notify(_ changes: [TreeChange], in change: Change) {
+    // Nobody can have seen what no path leads to.
+    let changes = changes.filter {
+      switch $0 {
+      case .entry(let parent, _): parent != Node.incoming
+      case .node(let number): number != Node.incoming
+      }
+    }
+    if changes.isEmpty { return }
     store.afterCommit { [observer] in observer.withLock { $0 }?(changes) }
   }
 

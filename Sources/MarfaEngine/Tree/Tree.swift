@@ -99,6 +99,8 @@ public final class Tree: Sendable {
     let outbox: Outbox
     let now: Timestamp
     let tree: Tree
+    /// Where what nothing holds stands: the root, or out of sight while a first hydration runs.
+    var top = Node.root
   }
 
   func change<T>(_ body: (Change) throws(MarfaError) -> T) throws(MarfaError) -> T {

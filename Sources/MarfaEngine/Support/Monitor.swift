@@ -1,19 +1,22 @@
 import Glibc
 
 /// A moment to wait until at most, on a clock that nobody sets.
-struct Deadline: Sendable {
+public struct Deadline: Sendable {
   private let nanoseconds: Int64
 
   /// So many seconds from now.
-  static func after(seconds: Double) -> Deadline {
+  public static func after(seconds: Double) -> Deadline {
     Deadline(nanoseconds: now + Int64(min(max(seconds, 0), 1e9) * 1e9))
   }
 
   /// Whether it is past.
-  var hasPassed: Bool { Self.now >= nanoseconds }
+  public var hasPassed: Bool { Self.now >= nanoseconds }
+
+  /// Seconds until then, negative when it is past.
+  public var secondsLeft: Double { Double(nanoseconds - Self.now) / 1e9 }
 
   /// The earlier of two.
-  static func earlier(_ a: Deadline, _ b: Deadline) -> Deadline { a.nanoseconds < b.nanoseconds ? a : b }
+  public static func earlier(_ a: Deadline, _ b: Deadline) -> Deadline { a.nanoseconds < b.nanoseconds ? a : b }
 
   fileprivate var timespec: Glibc.timespec {
     Glibc.timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
@@ -28,15 +31,15 @@ struct Deadline: Sendable {
 
 /// A value with a lock around it, and threads that wait for it to change.
 ///
-/// Only the session's own threads wait here; what waits for the network parks its reply instead.
-final class Monitor<Value>: @unchecked Sendable {
+/// For threads that may wait; what answers the kernel and waits for the network parks its reply instead.
+public final class Monitor<Value>: @unchecked Sendable {
   // Safe: `value` is touched only between lock and unlock of `mutex`; neither address ever moves.
   private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
   private let changed = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
   private var value: Value
 
   /// Makes a monitor of `value`.
-  init(_ value: Value) {
+  public init(_ value: Value) {
     self.value = value
     mutex.initialize(to: pthread_mutex_t())
     pthread_mutex_init(mutex, nil)
@@ -56,7 +59,7 @@ final class Monitor<Value>: @unchecked Sendable {
   }
 
   /// Runs `body` with the value, alone, and has everyone who waits look again.
-  func update<R>(_ body: (inout Value) -> R) -> R {
+  public func update<R>(_ body: (inout Value) -> R) -> R {
     pthread_mutex_lock(mutex)
     defer {
       pthread_cond_broadcast(changed)
@@ -66,7 +69,7 @@ final class Monitor<Value>: @unchecked Sendable {
   }
 
   /// Runs `body` with the value, alone.
-  func read<R>(_ body: (Value) -> R) -> R {
+  public func read<R>(_ body: (Value) -> R) -> R {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     return body(value)
@@ -74,7 +77,7 @@ final class Monitor<Value>: @unchecked Sendable {
 
   /// Waits until `body` returns something, and returns that; `nil` when the deadline comes first. `body` runs once at
   /// least, and after each update.
-  func wait<R>(until deadline: Deadline? = nil, for body: (inout Value) -> R?) -> R? {
+  public func wait<R>(until deadline: Deadline? = nil, for body: (inout Value) -> R?) -> R? {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     while true {

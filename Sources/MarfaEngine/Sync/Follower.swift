@@ -1,0 +1,310 @@
+/// Keeps a copy current: hydrates it when it has to be, then holds the server's stream of events and applies each, with
+/// the cursor, in one transaction (contract, "Events"). One thread waits and applies; events come on the network's.
+final class Follower: Sendable {
+  /// How it goes about it.
+  struct Settings: Sendable {
+    var types: [String]?
+    var tier: TierFilter?
+    /// Seconds before a stream that ended is opened again; doubled up to the longest.
+    var shortestWait = 1.0
+    var longestWait = 30.0
+  }
+
+  private struct State {
+    var isOver = false
+    /// Wake up and try again, whatever it waits for.
+    var isAwake = false
+    var isHydrationWanted = false
+    var isLive = false
+    var trouble: RemoteFailure?
+    var progress: HydrationProgress?
+  }
+
+  /// Events on their way from the network's thread to ours.
+  private final class Handler: EventHandler {
+    struct Waiting {
+      var events: [ServerEvent] = []
+      var isPaused = false
+      var end: Result<Void, RemoteFailure>?
+    }
+    let waiting = Monitor(Waiting())
+    /// So many wait before the network is asked to.
+    static let limit = 1000
+
+    func event(_ event: ServerEvent) -> Flow {
+      waiting.update { waiting in
+        waiting.events.append(event)
+        guard waiting.events.count >= Self.limit else { return .goOn }
+        waiting.isPaused = true
+        return .pause
+      }
+    }
+
+    func end(_ result: Result<Void, RemoteFailure>) { waiting.update { $0.end = result } }
+  }
+
+  /// How a stream ended.
+  private enum Ending {
+    /// Open it again.
+    case ended(RemoteFailure?)
+    /// The log no longer reaches to the cursor, or not yet.
+    case expired
+    case over
+  }
+
+  private let copy: WorkingCopy
+  private let server: Server
+  private let drain: Drain
+  private let settings: Settings
+  private let cancellation = Cancellation()
+  private let state = Monitor(State())
+  private let isDone = Monitor(false)
+  /// Told when the copy caught up with the server.
+  private let onLive: @Sendable () -> Void
+
+  init(
+    _ copy: WorkingCopy, _ server: Server, _ drain: Drain, _ settings: Settings, onLive: @escaping @Sendable () -> Void
+  ) {
+    self.copy = copy
+    self.server = server
+    self.drain = drain
+    self.settings = settings
+    self.onLive = onLive
+  }
+
+  /// Begins. Call once.
+  func start() {
+    startThread(named: "marfa-follow") { [self] in
+      run()
+      isDone.update { $0 = true }
+    }
+  }
+
+  /// Ends. Returns once nothing is applied any more.
+  func close() {
+    state.update { $0.isOver = true }
+    cancellation.cancel()
+    _ = isDone.wait { $0 ? true : nil }
+  }
+
+  /// True while the stream is open and has caught up.
+  var isLive: Bool { state.read { $0.isLive } }
+  /// Why it is not.
+  var trouble: RemoteFailure? { state.read { $0.trouble } }
+  /// How far a hydration that runs is.
+  var progress: HydrationProgress? { state.read { $0.progress } }
+
+  /// Tries again now.
+  func retryNow() { state.update { $0.isAwake = true } }
+
+  /// Hydrates anew, though nothing makes it.
+  func hydrateAgain() {
+    state.update {
+      $0.isHydrationWanted = true
+      $0.isAwake = true
+    }
+  }
+
+  /// Waits until the copy has caught up; false when it took longer.
+  func waitUntilLive(_ deadline: Deadline) -> Bool { state.wait(until: deadline) { $0.isLive ? true : nil } ?? false }
+
+  // MARK: - The thread
+
+  private func run() {
+    var failures = 0
+    while !state.read({ $0.isOver }) {
+      let failure: RemoteFailure?
+      do throws(MarfaError) {
+        let wanted = state.update { state in
+          defer { state.isHydrationWanted = false }
+          return state.isHydrationWanted
+        }
+        if try wanted || copy.hydration() != .complete { try hydrate() }
+        switch try follow() {
+        case .over: return
+        case .expired:
+          try copy.expire()
+          continue
+        case .ended(let reason): failure = reason
+        }
+      } catch {
+        if case .canceled = error { continue }
+        if case .remote(let reason) = error { failure = reason } else { failure = .unreadable("\(error)") }
+      }
+      let wasLive = state.update { state in
+        defer {
+          state.isLive = false
+          if let failure, state.trouble != failure { Log.warning("the server is not followed for now: \(failure)") }
+          state.trouble = failure
+          state.progress = nil
+        }
+        return state.isLive
+      }
+      failures = wasLive ? 0 : failures + 1
+      let doubled = min(settings.shortestWait * Double(1 << min(failures, 10)), settings.longestWait)
+      let wait = max(doubled, Double(failure?.retryAfter ?? 0))
+      _ = state.wait(until: .after(seconds: wait)) { state in
+        if state.isOver || state.isAwake {
+          state.isAwake = false
+          return true
+        }
+        return nil
+      }
+    }
+  }
+
+  private func hydrate() throws(MarfaError) {
+    state.update { $0.progress = HydrationProgress() }
+    defer { state.update { $0.progress = nil } }
+    try drain.holding { () throws(MarfaError) in
+      var hydration = Hydration(copy: copy, server: server, cancellation: cancellation)
+      hydration.progress = { [state] progress in state.update { $0.progress = progress } }
+      try hydration.run(types: settings.types, tier: settings.tier)
+    }
+    Log.notice("the copy has all it declared")
+  }
+
+  private func follow() throws(MarfaError) -> Ending {
+    let cursor = try copy.cursor()
+    let handler = Handler()
+    let transfer = server.events(after: cursor, handler)
+    let token = cancellation.onCancel { transfer.cancel() }
+    defer {
+      cancellation.remove(token)
+      transfer.cancel()
+    }
+    while true {
+      let (events, end, isPaused): ([ServerEvent], Result<Void, RemoteFailure>?, Bool) =
+        handler.waiting.wait { waiting in
+          guard !waiting.events.isEmpty || waiting.end != nil else { return nil }
+          defer {
+            waiting.events = []
+            waiting.isPaused = false
+          }
+          return (waiting.events, waiting.end, waiting.isPaused)
+        } ?? ([], nil, false)
+      if state.read({ $0.isOver }) { return .over }
+      if let ending = try apply(events) { return ending }
+      if isPaused { transfer.resume() }
+      switch end {
+      case nil: break
+      case .success: return .ended(nil)
+      case .failure(.canceled): return state.read { $0.isOver } ? .over : .ended(nil)
+      case .failure(let failure): return .ended(failure)
+      }
+      if state.read({ $0.isHydrationWanted }) { return .ended(nil) }
+    }
+  }
+
+  /// Applies what came, a few hundred to a transaction; answers how the stream ended, when an event says so.
+  private func apply(_ events: [ServerEvent]) throws(MarfaError) -> Ending? {
+    var rest = events[...]
+    while !rest.isEmpty {
+      let piece = rest.prefix { !$0.endsStream }.prefix(200)
+      if !piece.isEmpty {
+        try copy.apply(Array(piece))
+        rest = rest.dropFirst(piece.count)
+        if piece.contains(where: { if case .streamLive = $0.content { true } else { false } }) { goLive() }
+        continue
+      }
+      guard let event = rest.first else { break }
+      switch event.content {
+      case .catchupTooOld, .cursorAhead:
+        Log.notice("the server's log does not reach to where this copy stands (\(event.name)): it is hydrated again")
+        return .expired
+      case .streamIncomplete(let reason, let cursor):
+        Log.notice("the stream of events broke off (\(reason)) and is opened again")
+        if let cursor { try copy.moveCursor(to: cursor) }
+        return .ended(nil)
+      default: rest = rest.dropFirst()
+      }
+    }
+    return nil
+  }
+
+  private func goLive() {
+    let isNew = state.update { state in
+      defer {
+        state.isLive = true
+        state.trouble = nil
+      }
+      return !state.isLive
+    }
+    if isNew { onLive() }
+  }
+}
+
+extension ServerEvent {
+  fileprivate var endsStream: Bool {
+    switch content {
+    case .catchupTooOld, .cursorAhead, .streamIncomplete: true
+    default: false
+    }
+  }
+}
+
+extension WorkingCopy {
+  func cursor() throws(MarfaError) -> String? {
+    try store.read { (connection) throws(MarfaError) in try connection.setting("cursor") }
+  }
+
+  func moveCursor(to cursor: String) throws(MarfaError) {
+    try store.write { (connection) throws(MarfaError) in try connection.setSetting("cursor", cursor) }
+  }
+
+  /// The log does not reach to the cursor: what is here stays until it is hydrated again.
+  func expire() throws(MarfaError) {
+    try store.write { (connection) throws(MarfaError) in
+      try connection.setSetting("cursor", nil)
+      try connection.setSetting("hydration", HydrationState.expired.rawValue)
+    }
+  }
+
+  /// Applies events and moves the cursor to the last of them, in one transaction.
+  func apply(_ events: [ServerEvent]) throws(MarfaError) {
+    try change { (change) throws(MarfaError) in
+      let slice = try change.connection.slice()
+      var cursor: String?
+      for event in events {
+        try change.apply(event, slice)
+        if let id = event.id { cursor = id }
+        if case .streamLive(let live?) = event.content, ServerEvent.isFurther(live, than: cursor ?? "") {
+          let stored = try cursor == nil ? change.connection.setting("cursor") ?? "" : ""
+          if ServerEvent.isFurther(live, than: stored) { cursor = live }
+        }
+      }
+      if let cursor { try change.connection.setSetting("cursor", cursor) }
+    }
+  }
+}
+
+extension ServerEvent {
+  /// Compares two cursors: decimal numbers of any length.
+  static func isFurther(_ a: String, than b: String) -> Bool {
+    let (a, b) = (a.drop { $0 == "0" }, b.drop { $0 == "0" })
+    return a.utf8.count != b.utf8.count ? a.utf8.count > b.utf8.count : a > b
+  }
+}
+
+extension Tree.Change {
+  /// What an event says, by what it carries.
+  fileprivate func apply(_ event: ServerEvent, _ slice: Slice) throws(MarfaError) {
+    switch event.content {
+    case .streamCursor, .streamLive, .catchupTooOld, .cursorAhead, .streamIncomplete, .unknown: break
+    case .item(let row):
+      let isHeld = try connection.item(row.id) != nil
+      try receive(row, slice: slice)
+      // One that entered the slice, or came back, drew edges before: they are not said again.
+      if try !isHeld && (row.version > 1 || event.name != "item.created") && connection.item(row.id) != nil {
+        try connection.owe(row.id)
+      }
+    case .purged(let id): try forget(id, purged: true)
+    case .edge(let row, _):
+      if event.name == "edge.deleted" { return try forget(row.id) }
+      let isWhole = Hydration.wholeEdgeTypes.contains(row.type)
+      guard try isWhole || connection.item(row.source) != nil else { return }
+      try receive(row)
+    case .metadata(let id, let metadata): try receive(metadata, of: id)
+    }
+  }
+}

@@ -1,0 +1,169 @@
+/// What a server says of its rows, laid under the writes that wait and shown, in the transaction that learns of it
+/// (contract, "Events" and "The queue"). Nothing here queues anything.
+extension Tree.Change {
+  // MARK: - Items
+
+  /// Takes a server's row of an item. One strictly older than the row held changes nothing. `slice` is what the copy
+  /// declared: a row outside it goes, unless it is pinned or a write about it waits.
+  func receive(_ row: ItemRow, slice: Slice, seen: Int64? = nil) throws(MarfaError) {
+    let shown = try connection.fullItem(row.id)
+    let waiting = try connection.hasWrites(about: row.id)
+    let before = waiting ? try connection.servedItem(row.id) : shown
+    if let before, before.item.version > row.version { return }
+    let full = FullItem(row, before: before)
+    guard waiting || slice.holds(type: row.type, tier: row.tier) || shown?.item.pinned == true else {
+      return try forget(row.id, purged: false)
+    }
+    try connection.setServed(row.id, waiting ? full : nil)
+    try render(row.id, waiting ? try connection.overlaid(row.id, over: full) : full, was: shown, seen: seen)
+  }
+
+  /// Takes an item's tags and extensions.
+  func receive(_ metadata: ItemMetadata, of id: ItemID) throws(MarfaError) {
+    let shown = try connection.fullItem(id)
+    let waiting = try connection.hasWrites(about: id)
+    guard var full = waiting ? try connection.servedItem(id) : shown else { return }
+    full.item.tags = metadata.tags
+    full.extensions = metadata.extensions
+    if waiting { try connection.setServed(id, full) }
+    try render(id, waiting ? try connection.overlaid(id, over: full) : full, was: shown, seen: nil)
+  }
+
+  /// The server has no such item any more (it is purged), or it left the slice. One about which a write waits is shown
+  /// until that is answered.
+  func forget(_ id: ItemID, purged: Bool) throws(MarfaError) {
+    try connection.setServed(id, nil)
+    guard try !connection.hasWrites(about: id) else { return }
+    try remove(id, withEdgesOfOthers: purged)
+  }
+
+  /// Makes an item's row and its place in the tree what they are to be; `nil` takes both away.
+  func render(_ id: ItemID, _ full: FullItem?, was: FullItem?, seen: Int64?) throws(MarfaError) {
+    guard let full else { return try remove(id, withEdgesOfOthers: false) }
+    let item = full.item
+    if was == full {
+      if let seen { try connection.markSeen(id, seen) }
+      guard item.state != .trashed, try connection.node(of: id) == nil else { return }
+    } else {
+      try connection.setFullItem(full, seen: seen)
+    }
+    guard item.state != .trashed else { return try hide(id) }
+    guard let node = try connection.node(of: id) else { return try appear(full) }
+    if let was { try retitle(id, from: was.item.title) }
+    if node.kind == .file, item.blob != was?.item.blob { try showBytes(of: full, in: node) }
+    if let was, was != full { tree.notify([.node(node.number)], in: self) }
+  }
+
+  /// An item that had no node: it came, was restored, or was refused here and is there now.
+  private func appear(_ full: FullItem) throws(MarfaError) {
+    let item = full.item
+    if var node = try connection.node(refused: item.id) {
+      try connection.setRefused(node.number, nil)
+      node.item = item.id
+      node.local = false
+      try connection.updateNode(node)
+      if node.kind == .file { try showBytes(of: full, in: node) }
+      tree.notify([.node(node.number)], in: self)
+    } else {
+      try show(item, since: full.updatedAt)
+    }
+    for edge in try connection.edges(touching: item.id) { try show(edge) }
+  }
+
+  /// A file shows the bytes its item names. What a program is writing meanwhile stays what it is: it is sealed as a
+  /// change of the version it began with.
+  private func showBytes(of full: FullItem, in node: Node) throws(MarfaError) {
+    var node = node
+    let before = node.content
+    if case .staged = before { return }
+    guard let hash = full.item.blob else { return }
+    guard before != .blob(hash) else { return }
+    try connection.know(hash, mimeType: full.item.mimeType, stored: full.item.version > 0)
+    node.content = .blob(hash)
+    node.size = try connection.blob(hash)?.size
+    node.mtime = full.updatedAt ?? now
+    node.ctime = now
+    try connection.updateNode(node)
+    if case .blob(let old) = before { try tree.blobs.release(old, in: connection) }
+    tree.notify([.node(node.number)], in: self)
+  }
+
+  private func remove(_ id: ItemID, withEdgesOfOthers: Bool) throws(MarfaError) {
+    try hide(id)
+    for edge in try connection.edges(touching: id) where withEdgesOfOthers || edge.source == id {
+      guard try !connection.hasWrites(about: edge.id) else { continue }
+      try hide(edge)
+      try connection.deleteEdgeRow(edge.id)
+    }
+    try connection.deleteItemRow(id)
+  }
+
+  // MARK: - Edges
+
+  /// Takes a server's row of an edge. One strictly older than the row held changes nothing.
+  func receive(_ row: EdgeRow, seen: Int64? = nil) throws(MarfaError) {
+    let shown = try connection.fullEdge(row.id)
+    let waiting = try connection.hasWrites(about: row.id)
+    let before = waiting ? try connection.servedEdge(row.id) : shown
+    if let before, before.edge.version > row.version { return }
+    let full = FullEdge(edge: row.edge, rest: row.rest)
+    try connection.setServed(row.id, waiting ? full : nil)
+    try render(row.id, waiting ? try connection.overlaid(row.id, over: full) : full, was: shown, seen: seen)
+  }
+
+  /// The server has no such edge any more.
+  func forget(_ id: EdgeID) throws(MarfaError) {
+    try connection.setServed(id, nil as FullEdge?)
+    guard try !connection.hasWrites(about: id) else { return }
+    try render(id, nil, was: try connection.fullEdge(id), seen: nil)
+  }
+
+  /// Makes an edge's row and what it shows what they are to be.
+  func render(_ id: EdgeID, _ full: FullEdge?, was: FullEdge?, seen: Int64?) throws(MarfaError) {
+    if let was, full?.edge.source != was.edge.source || full?.edge.target != was.edge.target
+      || full?.edge.type != was.edge.type
+    {
+      try connection.deleteEdgeRow(id)
+      try hide(was.edge)
+    }
+    guard let full else { return }
+    if was == full {
+      if let seen { try connection.markSeen(id, seen) }
+    } else {
+      try connection.setFullEdge(full, seen: seen)
+    }
+    try show(full.edge)
+  }
+}
+
+extension Connection {
+  fileprivate func markSeen(_ id: ItemID, _ seen: Int64) throws(MarfaError) {
+    try run("UPDATE items SET seen = ?2 WHERE id = ?1") {
+      $0.id(1, id)
+      $0.int(2, seen)
+    }
+  }
+
+  fileprivate func markSeen(_ id: EdgeID, _ seen: Int64) throws(MarfaError) {
+    try run("UPDATE edges SET seen = ?2 WHERE id = ?1") {
+      $0.id(1, id)
+      $0.int(2, seen)
+    }
+  }
+
+  /// The node that stayed here when the create of this item was refused.
+  func node(refused item: ItemID) throws(MarfaError) -> Node? {
+    try first(
+      """
+      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links
+      FROM nodes WHERE refused = ?1
+      """, { $0.id(1, item) }, { $0.node(0) })
+  }
+
+  func setRefused(_ node: Int64, _ item: ItemID?) throws(MarfaError) {
+    try run("UPDATE nodes SET refused = ?2 WHERE number = ?1") {
+      $0.int(1, node)
+      $0.id(2, item)
+    }
+  }
+}
