@@ -1,0 +1,128 @@
+/// A signed link, used exactly as it was given.
+struct Link: Equatable {
+  var address: WebAddress
+  /// Not used after this moment of ``Monotonic``; some time before the server's own.
+  var goodUntil: Int64
+}
+
+/// The links to blobs: one per hash, kept until shortly before it expires, and one request for it shared by all who wait.
+final class Links: @unchecked Sendable {
+  // Safe: everything mutable is touched only on the network's thread, where all of ``ByteFetch`` runs; asserted by those
+  // who call.
+  private struct Entry {
+    var link: Link?
+    var requests = 0
+    var isAsking = false
+    var waiting: [@Sendable (Result<Link, BytesFailure>) -> Void] = []
+    /// Not asked for again before this moment, after it could not be had.
+    var restsUntil: Int64 = .min
+  }
+  private var entries: [BlobHash: Entry] = [:]
+  private static let mostEntries = 4096
+
+  /// Where a request for bytes goes.
+  enum Route: Equatable {
+    /// To the bound origin, with the key: no link was ever at hand.
+    case origin
+    case link(Link)
+    /// There was a link and it is over: a new one is waited for.
+    case renewal
+  }
+
+  /// Counts a request and says where it goes. The first of a hash asks the origin, in one round trip; from the second on a
+  /// link is asked for, and used once it is here.
+  func route(_ hash: BlobHash, _ server: Server) -> Route {
+    assert(server.network.isOwnThread)
+    makeRoom()
+    var entry = entries[hash] ?? Entry()
+    entry.requests += 1
+    entries[hash] = entry
+    if let link = entry.link { return link.goodUntil > Monotonic.now ? .link(link) : .renewal }
+    if entry.requests > 1 && !entry.isAsking && entry.restsUntil < Monotonic.now { ask(hash, server) }
+    return .origin
+  }
+
+  /// Another link than `stale` (which its host did not take, or which is over): the one that came meanwhile, or a new one.
+  func renew(
+    _ hash: BlobHash, insteadOf stale: Link?, _ server: Server,
+    _ whenDone: @escaping @Sendable (Result<Link, BytesFailure>) -> Void
+  ) {
+    assert(server.network.isOwnThread)
+    if let link = entries[hash]?.link, link != stale, link.goodUntil > Monotonic.now { return whenDone(.success(link)) }
+    entries[hash, default: Entry()].waiting.append(whenDone)
+    if entries[hash]?.isAsking != true { ask(hash, server) }
+  }
+
+  /// `GET /blobs/{hash}/url`.
+  private func ask(_ hash: BlobHash, _ server: Server) {
+    entries[hash, default: Entry()].isAsking = true
+    server.network.start(
+      server.request(.get, "/blobs/\(hash)/url"),
+      Exchange(server.limits) { [weak server] result in
+        guard let server else { return }
+        server.links.answered(hash, result, server)
+      })
+  }
+
+  private func answered(_ hash: BlobHash, _ result: Result<Answer, RemoteFailure>, _ server: Server) {
+    let link: Result<Link, BytesFailure>
+    do throws(RemoteFailure) {
+      link = .success(try Links.link(try server.object(try result.get()), server.origin))
+    } catch {
+      link = .failure(BytesFailure(error))
+    }
+    var entry = entries[hash] ?? Entry()
+    let waiting = entry.waiting
+    entry.waiting = []
+    entry.isAsking = false
+    switch link {
+    case .success(let link): entry.link = link
+    case .failure: entry.restsUntil = Monotonic.now + 10_000_000_000
+    }
+    entries[hash] = entry
+    for whenDone in waiting { whenDone(link) }
+  }
+
+  /// `{"url","expires_in"}`.
+  static func link(_ answer: JSON.Object, _ origin: Origin) throws(RemoteFailure) -> Link {
+    let text = try Decode.text(answer["url"], "a link's url")
+    let base = WebAddress(origin.description)
+    // A link on the instance may come as a path of it.
+    guard let address = text.hasPrefix("/") ? base?.resolving(text) : WebAddress(text) else {
+      throw .unreadable("a link leads nowhere that can be asked")
+    }
+    guard let seconds = answer["expires_in"]?.integer, seconds >= 0 else {
+      throw .unreadable("a link does not say when it expires")
+    }
+    let life = min(seconds, 604_800)
+    let margin = min(30, (life + 3) / 4)
+    return Link(address: address, goodUntil: Monotonic.now + (life - margin) * 1_000_000_000)
+  }
+
+  private func makeRoom() {
+    guard entries.count >= Links.mostEntries else { return }
+    let now = Monotonic.now
+    entries = entries.filter { $0.value.isAsking || ($0.value.link?.goodUntil ?? .min) > now }
+    if entries.count >= Links.mostEntries { entries = entries.filter { $0.value.isAsking } }
+  }
+}
+
+extension BytesFailure {
+  /// What the bound server's failure is to who asked for bytes.
+  init(_ failure: RemoteFailure) {
+    switch failure {
+    case .unreachable(let words), .timedOut(let words): self = .unreachable(words)
+    case .notTheServers(429, let seconds), .busy(429, let seconds, _): self = .rateLimited(seconds: seconds)
+    case .notTheServers, .busy: self = .unreachable(failure.description)
+    case .refused(let refusal):
+      switch refusal.status {
+      case 401, 403: self = .credentialRefused
+      case 404: self = .absent
+      default: self = .refused(refusal.description)
+      }
+    case .contractMismatch(let named): self = .mismatch(named: named)
+    case .unreadable, .file: self = .refused(failure.description)
+    case .canceled: self = .canceled
+    }
+  }
+}
