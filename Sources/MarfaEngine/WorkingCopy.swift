@@ -20,6 +20,8 @@ public final class WorkingCopy: Sendable {
   let store: Store
   let blobStore: BlobStore
   private let sealing = WorkQueue(name: "marfa-recovery", threads: 1)
+  /// Its server, once it is connected to one.
+  let link = Lock<ServerLink?>(.leaf, nil)
   private let isOver = Lock<Bool>(.leaf, false)
 
   /// Opens the store at `path`, making it when it is not there. When another process has it open, this one becomes a
@@ -91,6 +93,12 @@ public final class WorkingCopy: Sendable {
   /// Ends the handle: finishes what is being sealed and folds the log into the database. Call nothing afterwards.
   public func close() {
     isOver.withLock { $0 = true }
+    let server = link.withLock { link in
+      defer { link = nil }
+      return link
+    }
+    server?.close()
+    store.onCommit(nil)
     sealing.close(dropping: true)
     blobStore.reaper.close()
     if store.isWriter { try? store.write { (connection) throws(MarfaError) in try connection.setSetting("open", nil) } }

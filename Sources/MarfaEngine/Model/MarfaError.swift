@@ -86,6 +86,8 @@ public enum StoreProblem: Sendable, Equatable, CustomStringConvertible {
   case bytesMissing(path: String, files: Int)
   /// A reader was asked for, and there is no store.
   case nothingToRead(path: String)
+  /// It is a copy of another server.
+  case boundElsewhere(path: String, bound: String, asked: String)
 
   public var description: String {
     switch self {
@@ -101,6 +103,8 @@ public enum StoreProblem: Sendable, Equatable, CustomStringConvertible {
     case .bytesMissing(let path, let files):
       "\(path).blobs is not there, and the bytes of \(files) files belong in it; nothing was changed. Bring that folder back beside the store, from where the store came from"
     case .nothingToRead(let path): "there is no store at \(path) to read"
+    case .boundElsewhere(let path, let bound, let asked):
+      "\(path) is a copy of \(bound), and can't become one of \(asked); make another store for that server"
     }
   }
 }

@@ -1,3 +1,5 @@
+import Glibc
+
 /// Sends what the queue holds: one at a time per store (contract, "The queue"). Writes to one row go strictly in order,
 /// a write waits for what it names, and chains that have nothing to do with each other are in flight together.
 ///
@@ -72,7 +74,7 @@ final class Drain: Sendable {
   func start() throws(MarfaError) {
     // What was on its way when the last process ended goes again, under its key.
     try copy.store.write { (connection) throws(MarfaError) in
-      try connection.run("UPDATE writes SET state = 'queued' WHERE state = 'sending'")
+      _ = try connection.run("UPDATE writes SET state = 'queued' WHERE state = 'sending'")
     }
     startThread(named: "marfa-drain") { [self] in
       run()

@@ -119,7 +119,8 @@ final class Follower: Sendable {
           defer { state.isHydrationWanted = false }
           return state.isHydrationWanted
         }
-        if try wanted || copy.hydration() != .complete { try hydrate() }
+        let stands = try copy.hydration()
+        if wanted || stands != .complete { try hydrate() }
         switch try follow() {
         case .over: return
         case .expired:
@@ -295,15 +296,13 @@ extension Tree.Change {
       let isHeld = try connection.item(row.id) != nil
       try receive(row, slice: slice)
       // One that entered the slice, or came back, drew edges before: they are not said again.
-      if try !isHeld && (row.version > 1 || event.name != "item.created") && connection.item(row.id) != nil {
-        try connection.owe(row.id)
-      }
+      guard !isHeld, row.version > 1 || event.name != "item.created" else { return }
+      if try connection.item(row.id) != nil { try connection.owe(row.id) }
     case .purged(let id): try forget(id, purged: true)
     case .edge(let row, _):
       if event.name == "edge.deleted" { return try forget(row.id) }
-      let isWhole = Hydration.wholeEdgeTypes.contains(row.type)
-      guard try isWhole || connection.item(row.source) != nil else { return }
-      try receive(row)
+      if Hydration.wholeEdgeTypes.contains(row.type) { return try receive(row) }
+      if try connection.item(row.source) != nil { try receive(row) }
     case .metadata(let id, let metadata): try receive(metadata, of: id)
     }
   }

@@ -19,7 +19,7 @@ struct Hydration {
     if let wanted, wanted.isEmpty || wanted.contains("*") || wanted.contains("") {
       throw .invalid("a copy declares the types it holds, by name; neither none nor \"*\" is a choice")
     }
-    let isFirst = try copy.hydration() != .complete && copy.hydration() != .expired && !copy.wasHydrated()
+    let isFirst = try !copy.wasHydrated()
     let cursor = try remote { (server) throws(RemoteFailure) in try StreamCursor.take(server, cancellation) }
     let catalogue = try remote { (server) throws(RemoteFailure) in try server.types(cancellation) }
     let (types, tier) = try declare(wanted, wantedTier, catalogue)

@@ -118,6 +118,7 @@ extension StoreProblem {
     case .readOnlyFolder: "store_folder_read_only"
     case .bytesMissing: "bytes_missing"
     case .nothingToRead: "no_store"
+    case .boundElsewhere: "other_server"
     }
   }
 }

@@ -1,0 +1,128 @@
+/// How a working copy meets its server.
+public struct ServerOptions: Sendable {
+  /// Which server.
+  public var origin: Origin
+  /// The key; `nil` asks without one.
+  public var credential: Credential?
+  /// The types the copy declares; `nil`: those it declared before, else every type the server has but its own.
+  public var types: [String]?
+  /// The tier it declares; `nil`: the one before, else the library.
+  public var tier: TierFilter?
+  /// Limits of the network.
+  public var network = NetworkLimits()
+  /// Limits of the server's answers.
+  public var limits = ServerLimits()
+  /// Seconds to wait after something on the network failed, and the longest of the waits that follow.
+  public var waits = (shortest: 1.0, longest: 30.0)
+  /// Writes in flight at once, and uploads.
+  public var inFlight = (writes: 8, uploads: 4)
+
+  /// The usual ones.
+  public init(_ origin: Origin, credential: Credential? = nil) {
+    self.origin = origin
+    self.credential = credential
+  }
+}
+
+/// A working copy's server: the stream it follows and the queue it is sent, while the copy is open.
+final class ServerLink: Sendable {
+  let server: Server
+  let network: Network
+  let drain: Drain
+  let follower: Follower
+
+  init(_ copy: WorkingCopy, _ options: ServerOptions) throws(MarfaError) {
+    network = Network(limits: options.network)
+    server = Server(
+      origin: options.origin, credential: options.credential, network: network, limits: options.limits)
+    var sending = Drain.Settings()
+    sending.writes = max(1, options.inFlight.writes)
+    sending.uploads = max(1, options.inFlight.uploads)
+    sending.shortestWait = options.waits.shortest
+    sending.longestWait = options.waits.longest
+    let drain = Drain(copy, server, sending)
+    self.drain = drain
+    var following = Follower.Settings()
+    following.types = options.types
+    following.tier = options.tier
+    following.shortestWait = options.waits.shortest
+    following.longestWait = options.waits.longest
+    follower = Follower(copy, server, drain, following, onLive: { drain.retryNow() })
+    try drain.start()
+    copy.store.onCommit { drain.noteCommit() }
+    follower.start()
+  }
+
+  func close() {
+    follower.close()
+    drain.close()
+    network.close()
+  }
+}
+
+extension WorkingCopy {
+  /// Binds the copy to a server and begins to follow it and to send what waits. Returns at once; the network is met by
+  /// threads of the copy's own. Throws ``MarfaError/readingHandle`` for a reader, and ``StoreProblem/boundElsewhere(path:bound:asked:)``
+  /// when the store is bound to another origin (contract, "Requests and answers").
+  public func connect(_ options: ServerOptions) throws(MarfaError) {
+    guard !isReader else { throw .readingHandle }
+    if let types = options.types, types.isEmpty || types.contains("*") || types.contains("") {
+      throw .invalid("a copy declares the types it holds, by name; neither none nor \"*\" is a choice")
+    }
+    if let bound = try origin(), bound != options.origin.description {
+      throw .unusable(.boundElsewhere(path: path, bound: bound, asked: options.origin.description))
+    }
+    try store.write { (connection) throws(MarfaError) in
+      try connection.setSetting("origin", options.origin.description)
+    }
+    let made = try ServerLink(self, options)
+    link.withLock { $0 = made }
+  }
+
+  /// The server a copy is bound to, whether or not it is asked now.
+  public func origin() throws(MarfaError) -> String? {
+    try store.read { (connection) throws(MarfaError) in try connection.setting("origin") }
+  }
+
+  /// How it stands with the server; `nil` for a copy that is connected to none.
+  public var serverStatus: ServerStatus? {
+    guard let link = link.withLock({ $0 }) else { return nil }
+    return ServerStatus(
+      origin: link.server.origin.description, isOnline: link.follower.isLive, isPaused: link.drain.isPaused,
+      hydrationProgress: link.follower.progress, trouble: link.follower.trouble.map { "\($0)" },
+      queueTrouble: link.drain.trouble.map { "\($0)" })
+  }
+
+  /// Waits until the copy has caught up with its server: false when that took longer, or there is none.
+  public func waitUntilLive(seconds: Double) -> Bool {
+    link.withLock { $0 }?.follower.waitUntilLive(.after(seconds: seconds)) ?? false
+  }
+
+  /// Tries the network again now, whatever it waits for.
+  public func retryNow() {
+    let link = link.withLock { $0 }
+    link?.follower.retryNow()
+    link?.drain.retryNow()
+  }
+
+  /// Brings the whole slice here again. Returns at once.
+  public func hydrateAgain() throws(MarfaError) {
+    guard let link = link.withLock({ $0 }) else { throw isReader ? .readingHandle : .noServer }
+    link.follower.hydrateAgain()
+  }
+}
+
+/// How a copy stands with its server.
+public struct ServerStatus: Sendable, Equatable {
+  public var origin: String
+  /// True while its events are held and it has caught up.
+  public var isOnline: Bool
+  /// Nothing is sent until it is resumed.
+  public var isPaused: Bool
+  /// Present while a hydration runs.
+  public var hydrationProgress: HydrationProgress?
+  /// Why it is not followed now, in words.
+  public var trouble: String?
+  /// Why nothing is sent now, in words.
+  public var queueTrouble: String?
+}
