@@ -21,13 +21,20 @@ let package = Package(
     .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
     .systemLibrary(name: "CMagic", pkgConfig: "libmagic", providers: [.apt(["libmagic-dev"])]),
     .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    .systemLibrary(name: "CMicroHTTPD", pkgConfig: "libmicrohttpd", providers: [.apt(["libmicrohttpd-dev"])]),
     .systemLibrary(name: "CLinux"),
     .target(
       name: "MarfaEngine", dependencies: ["CSQLite", "COpenSSL", "CMagic", "CCurl", "CLinux"],
       swiftSettings: settings),
     .target(name: "MarfaFS", dependencies: ["MarfaEngine", "CFuse3", "CLinux"], swiftSettings: settings),
     .executableTarget(name: "marfa-mount", dependencies: ["MarfaFS", "MarfaEngine"], swiftSettings: settings),
-    .testTarget(name: "MarfaEngineTests", dependencies: ["MarfaEngine"], swiftSettings: settings),
+    .target(
+      name: "ContractServer", dependencies: ["MarfaEngine", "CMicroHTTPD", "CSQLite", "CLinux"],
+      path: "Tests/ContractServer", swiftSettings: settings),
+    .executableTarget(
+      name: "marfa-contract-server", dependencies: ["ContractServer", "MarfaEngine"],
+      path: "Tests/ContractServerCommand", swiftSettings: settings),
+    .testTarget(name: "MarfaEngineTests", dependencies: ["MarfaEngine", "ContractServer"], swiftSettings: settings),
     .testTarget(name: "MarfaFSTests", dependencies: ["MarfaFS", "MarfaEngine"], swiftSettings: settings),
     .testTarget(name: "MountTests", dependencies: ["MarfaEngine"], swiftSettings: settings),
   ]

@@ -26,4 +26,63 @@ public struct Queue: Sendable {
   public func counts() throws(MarfaError) -> QueueCounts {
     try copy.store.read { (connection) throws(MarfaError) in try connection.queueCounts() }
   }
+
+  // MARK: - What a person does with a write
+
+  /// Sends nothing more until ``resume()``; the copy goes on following its server. It holds until this process ends.
+  public func pause() throws(MarfaError) { try drain().isPaused = true }
+
+  /// Sends again.
+  public func resume() throws(MarfaError) { try drain().isPaused = false }
+
+  /// Sends a write again that is blocked, dead, or was refused unsent, under a fresh idempotency key, with what waited on
+  /// it. One the server refused is never released (contract, "Verdicts").
+  public func release(_ id: WriteID) throws(MarfaError) {
+    try copy.change { (change) throws(MarfaError) in
+      let write = try find(id, change)
+      switch write.verdict {
+      case .blocked, .dead: break
+      case .refused(let refusal) where refusal.becauseOf != nil:
+        throw .invalid("write \(id) waited on write \(refusal.becauseOf.map { "\($0)" } ?? ""): release that one")
+      case .refused:
+        throw .invalid("the server refused write \(id), and would again; discard it, and make the change anew")
+      case nil, .accepted, .merged, .conflicted: throw .invalid("write \(id) waits for nothing but its turn")
+      }
+      try change.release(write)
+    }
+    copy.link.withLock { $0 }?.drain.retryNow()
+  }
+
+  /// Takes back a write that has not gone out, with what waits on it; the copy shows what it was without them.
+  public func withdraw(_ id: WriteID) throws(MarfaError) {
+    try copy.change { (change) throws(MarfaError) in
+      let write = try find(id, change)
+      guard !write.hasGoneOut else {
+        throw .invalid("write \(id) has gone out: the server may have done it. Discard it once it is refused or dead")
+      }
+      try change.takeOff(write)
+    }
+  }
+
+  /// Gives up a write that is blocked, refused or dead, with what waits on it. What it said is gone from the queue; a file
+  /// or directory it was to make stays on this device.
+  public func discard(_ id: WriteID) throws(MarfaError) {
+    try copy.change { (change) throws(MarfaError) in
+      let write = try find(id, change)
+      guard write.state == .blocked || write.state == .refused || write.state == .dead else {
+        throw .invalid("write \(id) still waits for its turn; withdraw it instead")
+      }
+      try change.takeOff(write)
+    }
+  }
+
+  private func drain() throws(MarfaError) -> Drain {
+    guard let link = copy.link.withLock({ $0 }) else { throw copy.isReader ? .readingHandle : .noServer }
+    return link.drain
+  }
+
+  private func find(_ id: WriteID, _ change: Tree.Change) throws(MarfaError) -> QueuedWrite {
+    guard let write = try change.connection.queuedWrite(id) else { throw .invalid("no write \(id) is in the queue") }
+    return write
+  }
 }

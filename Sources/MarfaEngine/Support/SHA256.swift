@@ -1,11 +1,11 @@
 import COpenSSL
 
 /// An incremental SHA-256 over OpenSSL, which uses the processor's own instructions.
-final class SHA256 {
+package final class SHA256 {
   private let context: OpaquePointer
 
   /// Starts an empty digest. Fails only when OpenSSL cannot allocate or has no SHA-256 at all.
-  init() throws(MarfaError) {
+  package init() throws(MarfaError) {
     guard let context = EVP_MD_CTX_new() else { throw .io(Errno(12), "a digest could not be allocated") }
     self.context = context
     guard EVP_DigestInit_ex(context, EVP_sha256(), nil) == 1 else {
@@ -16,12 +16,12 @@ final class SHA256 {
   deinit { EVP_MD_CTX_free(context) }
 
   /// Adds bytes.
-  func update(_ bytes: UnsafeRawBufferPointer) {
+  package func update(_ bytes: UnsafeRawBufferPointer) {
     EVP_DigestUpdate(context, bytes.baseAddress, bytes.count)
   }
 
   /// The hash of all that was added. The digest is spent.
-  func finish() -> BlobHash {
+  package func finish() -> BlobHash {
     withUnsafeTemporaryAllocation(byteCount: 32, alignment: 8) { out in
       EVP_DigestFinal_ex(context, out.baseAddress?.assumingMemoryBound(to: UInt8.self), nil)
       return BlobHash(fixed: UnsafeRawBufferPointer(out))

@@ -1,5 +1,5 @@
 /// How a working copy meets its server.
-public struct ServerOptions: Sendable {
+public struct RemoteOptions: Sendable {
   /// Which server.
   public var origin: Origin
   /// The key; `nil` asks without one.
@@ -31,7 +31,7 @@ final class ServerLink: Sendable {
   let drain: Drain
   let follower: Follower
 
-  init(_ copy: WorkingCopy, _ options: ServerOptions) throws(MarfaError) {
+  init(_ copy: WorkingCopy, _ options: RemoteOptions) throws(MarfaError) {
     network = Network(limits: options.network)
     server = Server(
       origin: options.origin, credential: options.credential, network: network, limits: options.limits)
@@ -64,7 +64,7 @@ extension WorkingCopy {
   /// Binds the copy to a server and begins to follow it and to send what waits. Returns at once; the network is met by
   /// threads of the copy's own. Throws ``MarfaError/readingHandle`` for a reader, and ``StoreProblem/boundElsewhere(path:bound:asked:)``
   /// when the store is bound to another origin (contract, "Requests and answers").
-  public func connect(_ options: ServerOptions) throws(MarfaError) {
+  public func connect(_ options: RemoteOptions) throws(MarfaError) {
     guard !isReader else { throw .readingHandle }
     if let types = options.types, types.isEmpty || types.contains("*") || types.contains("") {
       throw .invalid("a copy declares the types it holds, by name; neither none nor \"*\" is a choice")

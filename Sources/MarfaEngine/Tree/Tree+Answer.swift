@@ -62,6 +62,75 @@ extension Tree.Change {
     for write in refused { try putBack(write) }
   }
 
+  /// Puts a write that failed, and those refused because of it, back into their places, under fresh keys.
+  func release(_ write: QueuedWrite) throws(MarfaError) {
+    var released = [write]
+    var next = 0
+    while next < released.count {
+      for waiting in try connection.writesRefused(becauseOf: released[next].id) { released.append(waiting) }
+      next += 1
+    }
+    for write in released {
+      try connection.run(
+        """
+        UPDATE writes SET state = 'queued', verdict = NULL, failures = 0, gone_out = 0, not_before = 0,
+          idempotency_key = ?2 WHERE number = ?1
+        """
+      ) {
+        $0.int(1, write.id.number)
+        if write.kind == .uploadBlob { $0.null(2) } else { $0.bytes(2, .version7(milliseconds: now.milliseconds)) }
+      }
+    }
+    // Shown again, each over what the server has: first what others hang on.
+    for write in released where write.state == .refused {
+      if let item = write.item {
+        let was = try connection.fullItem(item)
+        try render(item, try connection.overlaid(item, over: try connection.servedItem(item) ?? known(was)), was: was, seen: nil)
+      }
+    }
+    for write in released where write.state == .refused {
+      if let edge = write.edge {
+        let was = try connection.fullEdge(edge)
+        let served = try connection.servedEdge(edge) ?? was.flatMap { $0.edge.version > 0 ? $0 : nil }
+        try connection.setServed(edge, served)
+        try render(edge, try connection.overlaid(edge, over: served), was: was, seen: nil)
+      }
+    }
+  }
+
+  /// The row shown, when it is the server's own; kept as such, for a write is laid over it again.
+  private func known(_ shown: FullItem?) throws(MarfaError) -> FullItem? {
+    guard let shown, shown.item.version > 0 else { return nil }
+    try connection.setServed(shown.item.id, shown)
+    return shown
+  }
+
+  /// Takes a write and what waits on it off the queue, and shows what there is without them.
+  func takeOff(_ write: QueuedWrite) throws(MarfaError) {
+    var gone = [write]
+    var next = 0
+    while next < gone.count {
+      let id = gone[next].id
+      for waiting in try connection.writesWaiting(on: id) + connection.writesRefused(becauseOf: id)
+      where !gone.contains(where: { $0.id == waiting.id }) {
+        guard waiting.state != .sending else {
+          throw .invalid("write \(waiting.id), which waits on it, is being sent just now; try again")
+        }
+        gone.append(waiting)
+      }
+      next += 1
+    }
+    for write in gone { try connection.run("DELETE FROM writes WHERE number = ?1") { $0.int(1, write.id.number) } }
+    for write in gone {
+      try putBack(write)
+      // An item of which nothing waits any more is a file of this device like any other.
+      if let item = write.item, let node = try connection.node(refused: item), try connection.queue(about: item).isEmpty {
+        try connection.setRefused(node.number, nil)
+      }
+      if let blob = write.blob { try tree.blobs.release(blob, in: connection) }
+    }
+  }
+
   /// Shows what there is without a write that was refused or taken off the queue. The server's row is owed.
   func putBack(_ write: QueuedWrite) throws(MarfaError) {
     if let item = write.item {
@@ -171,6 +240,19 @@ extension Connection {
       $0.text(2, state.rawValue)
       $0.text(3, verdict.map { JSON.object($0.stored).text })
     }
+  }
+
+  /// The writes that were refused, unsent, because of this one.
+  func writesRefused(becauseOf id: WriteID) throws(MarfaError) -> [QueuedWrite] {
+    let numbers = try all(
+      """
+      SELECT number FROM writes WHERE state = 'refused' AND json_extract(verdict, '$.because_of') = ?1 ORDER BY number
+      """, { $0.int(1, id.number) }, { WriteID($0.int(0)) })
+    var writes: [QueuedWrite] = []
+    for number in numbers {
+      if let write = try queuedWrite(number) { writes.append(write) }
+    }
+    return writes
   }
 
   /// The writes that wait for this one and have not been refused.
