@@ -93,7 +93,12 @@ final class Drain: Sendable {
   /// Something was committed; it may have been queued.
   func noteCommit() {
     // Most commits come while one is noted already.
-    if !state.read({ $0.hasCommits }) { state.update { $0.hasCommits = true } }
+    guard !state.read({ $0.hasCommits }) else { return }
+    state.update { state in
+      state.hasCommits = true
+      // Otherwise it looks by itself before long.
+      if state.isIdle { state.isAwake = true }
+    }
   }
 
   /// Sends nothing while `body` runs, and nothing is on its way meanwhile.

@@ -55,7 +55,7 @@ enum Judgement: Equatable, Sendable {
     }
   }
 
-  private static func judge(_ kind: WriteKind, _ refusal: ServerRefusal) -> Judgement {
+  private static func judge(_ kind: WriteKind, _ refusal: RemoteRefusal) -> Judgement {
     let final = Judgement.verdict(.refused(Refusal(code: refusal.code, message: refusal.message)))
     switch (refusal.status, refusal.code) {
     case (401, _): return .verdict(.blocked(.credentialRefused(grant: nil)))

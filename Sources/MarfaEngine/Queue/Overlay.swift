@@ -75,7 +75,8 @@ extension QueuedWrite {
     else { return nil }
     return FullEdge(
       edge: Edge(
-        id: edge, source: source, target: target, type: type, properties: body["properties"]?.object ?? [:], version: 0))
+        id: edge, source: source, target: target, type: type, properties: body["properties"]?.object ?? [:], version: 0)
+    )
   }
 
   private var tags: [String] { body["tags"]?.array?.compactMap { $0.string } ?? [] }

@@ -10,7 +10,7 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
   /// The server can't now: 408, 425, 429 or any 5xx of the contract. `retryAfter` is in seconds, as the server asked.
   case busy(status: Int, retryAfter: Int?, words: String)
   /// The server's own refusal: a 4xx of the contract.
-  case refused(ServerRefusal)
+  case refused(RemoteRefusal)
   /// A success that names no contract, or any answer that names another (or two). Nothing of its body was read.
   case contractMismatch(named: [String])
   /// A success of the contract whose body is not what the contract says: the reason.
@@ -61,7 +61,7 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
 }
 
 /// A refusal as the server gave it (contract "Requests and answers").
-public struct ServerRefusal: Equatable, Sendable, CustomStringConvertible {
+public struct RemoteRefusal: Equatable, Sendable, CustomStringConvertible {
   /// A 4xx.
   public var status: Int
   /// `error.code`, or `X-Error-Code` where there is no body.

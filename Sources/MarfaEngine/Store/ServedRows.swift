@@ -40,7 +40,8 @@ extension Connection {
   func fullItem(_ id: ItemID) throws(MarfaError) -> FullItem? {
     guard let item = try item(id) else { return nil }
     var full = FullItem(item)
-    full.rest = try first("SELECT rest FROM items WHERE id = ?1", { $0.id(1, id) }, { Connection.object($0.text(0)) }) ?? [:]
+    full.rest =
+      try first("SELECT rest FROM items WHERE id = ?1", { $0.id(1, id) }, { Connection.object($0.text(0)) }) ?? [:]
     for (namespace, value) in try all(
       "SELECT namespace, value FROM extensions WHERE item = (SELECT number FROM items WHERE id = ?1) ORDER BY namespace",
       { $0.id(1, id) }, { ($0.text(0), try? JSON(reading: $0.text(1))) })

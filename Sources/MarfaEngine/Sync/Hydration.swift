@@ -92,9 +92,12 @@ struct Hydration {
     for row in rows {
       for block in row.edges where !Hydration.wholeEdgeTypes.contains(block.type) {
         guard let next = block.nextCursor else { continue }
-        try pages(from: next, { (server, cursor) throws(RemoteFailure) in
-          try server.edges(of: row.id, type: block.type, cursor: cursor, cancellation)
-        }) { (edges) throws(MarfaError) in try keep(edges, &walk) }
+        try pages(
+          from: next,
+          { (server, cursor) throws(RemoteFailure) in
+            try server.edges(of: row.id, type: block.type, cursor: cursor, cancellation)
+          }
+        ) { (edges) throws(MarfaError) in try keep(edges, &walk) }
       }
     }
     progress(walk.progress)
@@ -112,7 +115,8 @@ struct Hydration {
   private func dropUnseen(_ walk: Walk) throws(MarfaError) {
     var last: Int64 = 0
     while true {
-      let piece = try copy.store.read { (connection) throws(MarfaError) in try connection.unseenEdges(walk.number, last) }
+      let piece = try copy.store.read { (connection) throws(MarfaError) in try connection.unseenEdges(walk.number, last)
+      }
       guard let end = piece.last else { break }
       last = end.number
       try change(walk) { (change) throws(MarfaError) in
@@ -121,7 +125,8 @@ struct Hydration {
     }
     last = 0
     while true {
-      let piece = try copy.store.read { (connection) throws(MarfaError) in try connection.unseenItems(walk.number, last) }
+      let piece = try copy.store.read { (connection) throws(MarfaError) in try connection.unseenItems(walk.number, last)
+      }
       guard let end = piece.last else { break }
       last = end.number
       try change(walk) { (change) throws(MarfaError) in

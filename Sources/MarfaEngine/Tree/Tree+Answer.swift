@@ -85,7 +85,9 @@ extension Tree.Change {
     for write in released where write.state == .refused {
       if let item = write.item {
         let was = try connection.fullItem(item)
-        try render(item, try connection.overlaid(item, over: try connection.servedItem(item) ?? known(was)), was: was, seen: nil)
+        var served = try connection.servedItem(item)
+        if served == nil { served = try known(was) }
+        try render(item, try connection.overlaid(item, over: served), was: was, seen: nil)
       }
     }
     for write in released where write.state == .refused {
@@ -124,7 +126,8 @@ extension Tree.Change {
     for write in gone {
       try putBack(write)
       // An item of which nothing waits any more is a file of this device like any other.
-      if let item = write.item, let node = try connection.node(refused: item), try connection.queue(about: item).isEmpty {
+      if let item = write.item, let node = try connection.node(refused: item), try connection.queue(about: item).isEmpty
+      {
         try connection.setRefused(node.number, nil)
       }
       if let blob = write.blob { try tree.blobs.release(blob, in: connection) }

@@ -120,8 +120,9 @@ extension Tree.Change {
 
   /// Makes an edge's row and what it shows what they are to be.
   func render(_ id: EdgeID, _ full: FullEdge?, was: FullEdge?, seen: Int64?) throws(MarfaError) {
-    if let was, full?.edge.source != was.edge.source || full?.edge.target != was.edge.target
-      || full?.edge.type != was.edge.type
+    if let was,
+      full?.edge.source != was.edge.source || full?.edge.target != was.edge.target
+        || full?.edge.type != was.edge.type
     {
       try connection.deleteEdgeRow(id)
       try hide(was.edge)

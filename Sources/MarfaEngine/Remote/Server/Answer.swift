@@ -98,7 +98,7 @@ struct AnswerCollector {
         return .namelessRefusal(head.status)
       }
       return .refused(
-        ServerRefusal(
+        RemoteRefusal(
           status: head.status, code: code, message: message, details: error?["details"]?.object ?? [:],
           requestID: head.requestID))
     }
