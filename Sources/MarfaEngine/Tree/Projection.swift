@@ -128,6 +128,8 @@ public enum TreeChange: Sendable, Hashable {
   case entry(parent: Int64, name: FileName)
   /// A node's attributes or bytes.
   case node(Int64)
+  /// A node's attributes; its bytes are the same.
+  case attributes(Int64)
 }
 
 extension Tree {

@@ -44,6 +44,7 @@ extension CommandFailure {
       switch error {
       case .noRoom: (.environment, "no_room")
       case .bytesAbsent: (.store, "bytes_absent")
+      case .notFetched(_, let failure): (failure.kind, failure.code)
       case .readingHandle: (.store, "reading_handle")
       case .noServer: (.store, "no_server")
       case .canceled: (.refused, "canceled")
@@ -88,6 +89,26 @@ extension StoreFailure {
   /// True for what may be otherwise the next time: a full or failing disk, a file somebody else has locked for long, no
   /// memory (SQLITE_BUSY, LOCKED, NOMEM, IOERR, FULL, PROTOCOL).
   fileprivate var mayPass: Bool { [5, 6, 7, 10, 13, 15].contains(code & 0xff) }
+}
+
+extension FetchFailure {
+  fileprivate var kind: CommandFailure.Kind {
+    switch self {
+    case .unreachable, .timedOut, .rateLimited, .wrongBytes, .failed: .environment
+    case .absent, .credentialRefused: .refused
+    }
+  }
+
+  fileprivate var code: String {
+    switch self {
+    case .unreachable, .timedOut: "unreachable"
+    case .rateLimited: "rate_limited"
+    case .absent: "absent"
+    case .credentialRefused: "credential_refused"
+    case .wrongBytes: "wrong_bytes"
+    case .failed: "fetch_failed"
+    }
+  }
 }
 
 extension StoreProblem {
