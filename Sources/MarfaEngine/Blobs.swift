@@ -115,11 +115,12 @@ public struct Blobs: Sendable {
   @discardableResult
   public func setBudget(_ budget: FileBudget) throws(MarfaError) -> Int64 {
     if case .bytes(let bytes) = budget, bytes < 0 { throw .invalid("a budget can't be negative") }
-    return try copy.change { (change) throws(MarfaError) in
+    let removed = try copy.change { (change) throws(MarfaError) in
       try change.connection.setBudget(budget)
-      copy.fetcher.room.forget()
       return try trim(change)
     }
+    copy.fetcher.room.refresh()
+    return removed
   }
 
   /// Chooses which attachments are outside the budget. The store keeps the choice.

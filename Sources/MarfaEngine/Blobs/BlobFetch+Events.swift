@@ -197,10 +197,11 @@ extension BlobFetch {
       let bytes = Block.bytes(block..<block + 1, of: size)
       let part = range.clamped(to: bytes)
       // Only what goes on where the last of this block ended says anything of its beginning.
-      guard bytes.lowerBound + (state.prefix[block] ?? 0) >= part.lowerBound else { continue }
+      let known = bytes.lowerBound + (state.prefix[block] ?? 0)
+      guard known >= part.lowerBound, part.upperBound > known else { continue }
       isNew = true
       guard part.upperBound >= bytes.upperBound else {
-        state.prefix[block] = max(state.prefix[block] ?? 0, part.upperBound - bytes.lowerBound)
+        state.prefix[block] = part.upperBound - bytes.lowerBound
         continue
       }
       state.prefix[block] = nil

@@ -54,6 +54,7 @@ extension BlobFetch {
       state.isFlushing = false
       flushSoon(&state, &after, now: state.readers.isEmpty && state.wholes.isEmpty)
     }
+    fetcher.room.refresh()
     fetcher.trimSoon()
     fetcher.retire(self)
   }

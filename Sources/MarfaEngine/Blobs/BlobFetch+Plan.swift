@@ -25,10 +25,10 @@ extension BlobFetch {
     for streams in state.readers.values {
       for stream in streams.ahead {
         let range = stream.next..<min(stream.next + stream.window, max(size, stream.next))
-        askAhead(range, piece: stream.window / 8, size, &state, &after)
+        askAhead(range, piece: stream.window / 8, near: stream.next + stream.window / 2, size, &state, &after)
       }
     }
-    if !state.wholes.isEmpty { askAhead(0..<size, piece: size / 8, size, &state, &after) }
+    if !state.wholes.isEmpty { askAhead(0..<size, piece: size / 8, near: size, size, &state, &after) }
   }
 
   /// Runs of blocks neither here nor coming.
@@ -55,7 +55,7 @@ extension BlobFetch {
 
   /// Asks for a window's worth in pieces, few enough to be had at once.
   private func askAhead(
-    _ range: Range<Int64>, piece: Int64, _ size: Int64, _ state: inout State, _ after: inout After
+    _ range: Range<Int64>, piece: Int64, near: Int64, _ size: Int64, _ state: inout State, _ after: inout After
   ) {
     let piece = max(Self.smallestAhead, min(Self.largestAhead, piece)) / Block.size
     for run in uncovered(Block.covering(range), state) {
@@ -64,10 +64,8 @@ extension BlobFetch {
         guard state.requests.values.count(where: { !$0.isDropped }) < Self.mostAhead else { return }
         let next = min(first + piece, run.upperBound)
         // A window that moves on a little does not ask for a little each time.
-        let isWorthIt =
-          next - first == piece || next < run.upperBound || Block.bytes(first..<next, of: size).upperBound == size
-        guard isWorthIt || state.blocks.contains(next) || state.requests.isEmpty else { return }
         let bytes = Block.bytes(first..<next, of: size)
+        guard next - first == piece || bytes.upperBound == size || bytes.lowerBound < near else { return }
         start(bytes.lowerBound, bytes.upperBound, &state, &after)
         first = next
       }

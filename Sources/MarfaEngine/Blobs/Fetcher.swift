@@ -136,6 +136,7 @@ final class Fetcher: Sendable {
     if row == nil {
       try store.write { (connection) throws(MarfaError) in try connection.know(hash, mimeType: nil, stored: true) }
     }
+    room.refresh()
     blobs.pin(hash)
     return BlobFetch(hash, fetcher: self, size: row?.size, partial: found, isKept: isKept)
   }
@@ -175,6 +176,9 @@ final class Fetcher: Sendable {
 
   /// What is here of a blob that is open or being fetched; `nil` for any other.
   func bytesHere(_ hash: BlobHash) -> Int64? { table.withLock { $0[hash] }?.bytesHere }
+
+  /// How many blobs are open or being fetched.
+  var openCount: Int { table.withLock { $0.count } }
 
   // MARK: - Keeping
 
@@ -322,7 +326,7 @@ final class Fetcher: Sendable {
           }
           if room.left < 64 << 20 { _ = try blobs.letGo(of: 64 << 20, in: connection) }
         }
-        room.forget()
+        room.refresh()
       } catch {
         Log.warning("no room could be made for what is fetched: \(error)")
       }

@@ -3,6 +3,8 @@
 struct ReadStreams: Sendable {
   /// The first window; it doubles from there.
   static let firstWindow: Int64 = 256 << 10
+  /// As far it grows while the reader reads on; further only while the link is what the reader waits for.
+  static let usualWindow: Int64 = 1 << 20
   /// No window is larger.
   static let largestWindow: Int64 = 32 << 20
   /// What a program's reads may be out of order by: the kernel reads ahead with several requests at once, and they
@@ -33,8 +35,7 @@ struct ReadStreams: Sendable {
   /// The last one read first.
   private(set) var streams: [Stream] = []
 
-  /// Notes a read. `isBehind` tells whether what lies at an offset has yet to come: the window grows only while the link
-  /// is what the reader waits for. Answers true for a seek: what the reader's other places had fetched ahead is not
+  /// Notes a read. `isBehind` tells whether what lies at an offset has yet to come. Answers true for a seek: what the reader's other places had fetched ahead is not
   /// wanted any more.
   mutating func note(_ range: Range<Int64>, most: Int64, isBehind: (Int64) -> Bool) -> Bool {
     guard let index = streams.firstIndex(where: { $0.continues(with: range) }) else {
@@ -50,7 +51,9 @@ struct ReadStreams: Sendable {
     if stream.window == 0 {
       stream.window = min(ReadStreams.firstWindow, most)
       stream.growsAt = stream.next + stream.window / 2
-    } else if stream.next >= stream.growsAt, isBehind(stream.next + stream.window / 2) {
+    } else if stream.next >= stream.growsAt,
+      stream.window < ReadStreams.usualWindow || isBehind(stream.next + stream.window / 2)
+    {
       stream.window = min(stream.window * 2, most)
       stream.growsAt = stream.next + stream.window / 4
     }

@@ -9,7 +9,6 @@ final class RoomKeeper: Sendable {
     /// In the files that are open, of those the budget counts.
     var open: Int64 = 0
     var allowance: Int64?
-    var askedAt: Int64 = .min
   }
   private let state = Lock<State>(.leaf, State())
   private let folder: String
@@ -33,14 +32,6 @@ final class RoomKeeper: Sendable {
   /// Promises room for bytes about to be asked for; `within` the budget or outside it. False when there is none.
   func take(_ bytes: Int64, within isBudgeted: Bool) -> Bool {
     let left = left
-    let now = Alarm.now
-    if isBudgeted, state.withLock({ $0.askedAt == .min || now - $0.askedAt > 1_000_000_000 }) {
-      let allowed = allowance()
-      state.withLock { state in
-        state.allowance = allowed
-        state.askedAt = now
-      }
-    }
     return state.withLock { state in
       guard left - state.promised >= bytes else { return false }
       if isBudgeted, let allowance = state.allowance, allowance - state.open - state.promised < bytes { return false }
@@ -58,8 +49,11 @@ final class RoomKeeper: Sendable {
   /// So many bytes within the budget are open now; negative when they no longer are.
   func count(_ bytes: Int64) { state.withLock { $0.open += bytes } }
 
-  /// The budget was changed.
-  func forget() { state.withLock { $0.askedAt = .min } }
+  /// Asks again what the budget allows: it, or what is here, changed. Reads the store.
+  func refresh() {
+    let allowed = allowance()
+    state.withLock { $0.allowance = allowed }
+  }
 }
 
 /// Whether the server can be reached, as far as the last answers say.
