@@ -34,6 +34,7 @@ final class FileSystem: FileSystemOperations {
         switch change {
         case .entry(let parent, let name): invalidator.entry(parent: UInt64(parent), name: name.bytes)
         case .node(let number): invalidator.inode(node: UInt64(number))
+        case .attributes(let number): invalidator.attributes(node: UInt64(number))
         }
       }
     }

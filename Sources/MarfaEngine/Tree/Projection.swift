@@ -148,6 +148,8 @@ public enum TreeChange: Sendable, Hashable {
   case entry(parent: Int64, name: FileName)
   /// A node's attributes or bytes.
   case node(Int64)
+  /// A node's attributes; its bytes are the same.
+  case attributes(Int64)
 }
 
 extension Tree {
@@ -157,7 +159,7 @@ extension Tree {
     let changes = changes.filter {
       switch $0 {
       case .entry(let parent, _): parent != Node.incoming
-      case .node(let number): number != Node.incoming
+      case .node(let number), .attributes(let number): number != Node.incoming
       }
     }
     if changes.isEmpty { return }
