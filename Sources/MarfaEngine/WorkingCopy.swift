@@ -23,6 +23,8 @@ public final class WorkingCopy: Sendable {
   let blobStore: BlobStore
   let fetcher: Fetcher
   private let sealing = WorkQueue(name: "marfa-recovery", threads: 1)
+  /// What events told of the rows that are asked for.
+  let news = News()
   /// Its server, once it is connected to one.
   let link = Lock<ServerLink?>(.leaf, nil)
   private let isOver = Lock<Bool>(.leaf, false)

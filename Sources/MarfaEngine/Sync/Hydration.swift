@@ -9,6 +9,8 @@ struct Hydration {
   let cancellation: Cancellation
   /// Told now and then how far it is.
   var progress: @Sendable (HydrationProgress) -> Void = { _ in }
+  /// Told when the server has shown that it is one, and the store is bound to it.
+  var bound: @Sendable () -> Void = {}
 
   /// Edge types of which every edge is held, whatever its ends are.
   static let wholeEdgeTypes = [Edge.attachedTo, Edge.parentOf]
@@ -24,6 +26,7 @@ struct Hydration {
     let catalogue = try remote { (server) throws(RemoteFailure) in try server.types(cancellation) }
     let (types, tier) = try declare(wanted, wantedTier, catalogue)
     let number = try begin(types, tier, catalogue)
+    bound()
     let slice = try copy.store.read { (connection) throws(MarfaError) in try connection.slice() }
     var walk = Walk(number: number, slice: slice, top: isFirst ? Node.incoming : Node.root)
     for type in types {
@@ -72,6 +75,7 @@ struct Hydration {
       let number = (try connection.setting("hydrations").flatMap { Int64($0) } ?? 0) + 1
       try connection.setSetting("hydrations", String(number))
       try connection.setSetting("hydration", HydrationState.inProgress.rawValue)
+      try connection.setSetting("origin", server.origin.description)
       try connection.setTypes(catalogue)
       try connection.setSlice(types: types, tier: tier)
       return number
@@ -130,7 +134,10 @@ struct Hydration {
       guard let end = piece.last else { break }
       last = end.number
       try change(walk) { (change) throws(MarfaError) in
-        for row in piece { try change.forget(row.id, purged: false) }
+        for row in piece {
+          // A pinned one outside the slice stays, and whether the server still has it is asked.
+          if row.isPinned { try change.connection.owe(row.id) } else { try change.forget(row.id, purged: false) }
+        }
       }
     }
   }
@@ -141,7 +148,6 @@ struct Hydration {
       try change.connection.setSetting("cursor", cursor)
       try change.connection.setSetting("hydration", HydrationState.complete.rawValue)
       try change.connection.setSetting("hydrated", "yes")
-      try change.connection.setSetting("origin", server.origin.description)
     }
   }
 
@@ -263,16 +269,18 @@ extension Tree.Change {
 }
 
 extension Connection {
-  fileprivate func unseenItems(_ number: Int64, _ last: Int64) throws(MarfaError) -> [(number: Int64, id: ItemID)] {
+  fileprivate func unseenItems(_ number: Int64, _ last: Int64) throws(MarfaError) -> [(
+    number: Int64, id: ItemID, isPinned: Bool
+  )] {
     try all(
       """
-      SELECT number, id FROM items WHERE seen <> ?1 AND version > 0 AND pinned = 0 AND number > ?2
+      SELECT number, id, pinned FROM items WHERE seen <> ?1 AND version > 0 AND number > ?2
       ORDER BY number LIMIT 500
       """,
       {
         $0.int(1, number)
         $0.int(2, last)
-      }, { row in row.itemID(1).map { (row.int(0), $0) } }
+      }, { row in row.itemID(1).map { (row.int(0), $0, row.bool(2)) } }
     ).compactMap { $0 }
   }
 
