@@ -45,7 +45,7 @@ public final class WorkingCopy: Sendable {
     tree = Tree(store: store, blobs: blobStore, settings: options.tree)
     fetcher = Fetcher(blobs: blobStore, store: store, settings: options.fetching) {
       [observer = tree.observer] changes in
-      if !changes.isEmpty { observer.withLock { $0 }?(changes) }
+      if !changes.isEmpty { observer.withLock { $0 }?.body(changes) }
     }
     guard store.isWriter else {
       isNew = false

@@ -40,6 +40,8 @@ final class Drain: Sendable {
     var failures = 0
     /// Nothing is sent before this.
     var notBefore: Deadline?
+    /// Nor before this, which the server asked for: nobody here cuts that short.
+    var asked: Deadline?
     /// Writes that a key could not make are tried again from then on.
     var retryBlocked: Deadline?
     /// Why the last pass ended, `nil` while all is well.
@@ -51,9 +53,12 @@ final class Drain: Sendable {
     var unread: Set<ItemID> = []
     var retryUnread: Deadline?
 
+    /// No wait is under way.
+    var mayAsk: Bool { (notBefore?.hasPassed ?? true) && (asked?.hasPassed ?? true) }
+
     func room(_ settings: Settings) -> Room {
       let blocked = retryBlocked?.hasPassed ?? true
-      guard !isPaused, isBound, notBefore?.hasPassed ?? true else { return Room() }
+      guard !isPaused, isBound, mayAsk else { return Room() }
       if isParked {
         return Room(writes: isHydrating || !inFlight.isEmpty ? 0 : 1, uploads: inFlight.isEmpty ? 1 : 0, blocked: true)
       }
@@ -173,7 +178,7 @@ final class Drain: Sendable {
     while true {
       let room: Room? = state.wait(until: nextLook()) { state in
         if state.isOver { return Room() }
-        guard state.isAwake, state.isBound, state.notBefore?.hasPassed ?? true else { return nil }
+        guard state.isAwake, state.isBound, state.mayAsk else { return nil }
         state.isLooking = true
         state.isAwake = false
         state.hasCommits = false
@@ -196,8 +201,9 @@ final class Drain: Sendable {
   /// When to look again without being woken: soon after a commit, when a settling time may have ended, or when a wait
   /// has.
   private func nextLook() -> Deadline {
-    let (wait, hasCommits, isIdle) = state.read { ($0.notBefore, $0.hasCommits, $0.isIdle) }
-    if let wait, !wait.hasPassed { return .after(seconds: min(max(wait.secondsLeft, 0.01), 60)) }
+    let (waits, hasCommits, isIdle) = state.read { ([$0.notBefore, $0.asked], $0.hasCommits, $0.isIdle) }
+    let left = waits.compactMap { $0?.secondsLeft }.max() ?? 0
+    if left > 0 { return .after(seconds: min(max(left, 0.01), 60)) }
     return .after(seconds: hasCommits ? 0.05 : isIdle ? 60 : 0.25)
   }
 
@@ -246,11 +252,11 @@ final class Drain: Sendable {
   /// Reads rows that are owed: of writes that were refused or whose answer was lost, and of items that came into the
   /// slice. One that can't be read now keeps no other from it, and nothing from being sent.
   private func readOwed() {
-    let (isOver, wait, unread) = state.update { state in
+    let (mayRead, unread) = state.update { state in
       if state.retryUnread?.hasPassed ?? true { state.unread = [] }
-      return (state.isOver || state.isHydrating, state.notBefore, state.unread)
+      return (!state.isOver && !state.isHydrating && state.mayAsk, state.unread)
     }
-    guard !isOver, wait?.hasPassed ?? true else { return }
+    guard mayRead else { return }
     let limit = 16
     guard let known = try? copy.store.read({ (connection) throws(MarfaError) in
       try connection.owed(limit: limit + unread.count)
@@ -314,6 +320,8 @@ final class Drain: Sendable {
     let heard = copy.news.watch(write.row)
     defer { copy.news.unwatch(write.row) }
     let (judgement, answer) = write.kind == .uploadBlob ? upload(write) : ask(write)
+    // First of all, whether anything may be asked now: once it is settled it may be chosen again.
+    note(judgement)
     do throws(MarfaError) {
       try copy.settle(write, judgement, answer, heard: heard, wait: pause(afterFailures:))
     } catch {
@@ -326,7 +334,11 @@ final class Drain: Sendable {
         backOff(nil, .store(error))
       }
     }
-    after(write, judgement)
+    state.update { state in
+      state.inFlight.remove(write.id)
+      if write.kind == .uploadBlob { state.uploads -= 1 }
+      state.isAwake = true
+    }
   }
 
   /// How long a write that failed so often waits: what ails the server may pass.
@@ -402,12 +414,8 @@ final class Drain: Sendable {
     return (.of(upload: hash, result), nil)
   }
 
-  private func after(_ write: QueuedWrite, _ judgement: Judgement) {
-    state.update { state in
-      state.inFlight.remove(write.id)
-      if write.kind == .uploadBlob { state.uploads -= 1 }
-      state.isAwake = true
-    }
+  /// What an answer says of the server and the way to it.
+  private func note(_ judgement: Judgement) {
     switch judgement {
     case .verdict(.blocked(.credentialRefused(grant: nil))):
       state.update { $0.isParked = true }
@@ -432,17 +440,15 @@ final class Drain: Sendable {
     state.update { state in
       let isNew = state.trouble != trouble
       state.trouble = trouble
-      // Those that were in flight together fail together, and that is one failure. The longest wait asked for counts.
-      guard state.notBefore?.hasPassed ?? true else {
-        if let seconds, let waits = state.notBefore, waits.secondsLeft < Double(seconds) {
-          state.notBefore = .after(seconds: Double(seconds))
-        }
-        return
+      if let seconds, state.asked.map({ $0.secondsLeft < Double(seconds) }) ?? true {
+        // A little more: clocks and ways differ.
+        state.asked = .after(seconds: Double(seconds) + 0.05)
       }
+      // Those that were in flight together fail together, and that is one failure.
+      guard state.notBefore?.hasPassed ?? true else { return }
       let doubled = settings.shortestWait * Double(1 << min(state.failures, 10))
-      let wait = max(min(doubled, settings.longestWait), Double(seconds ?? 0))
       state.failures += 1
-      state.notBefore = .after(seconds: wait)
+      state.notBefore = .after(seconds: min(doubled, settings.longestWait))
       if isNew { Log.warning("nothing is sent for now: \(trouble)") }
     }
   }

@@ -20,8 +20,12 @@ final class Store: Sendable {
   /// How many transactions this handle has committed.
   var commits: Int { commitCount.withLock { $0 } }
   /// Told of every commit, under the writer's lock: it must only note it.
-  private let commitObserver = Lock<(@Sendable () -> Void)?>(.leaf, nil)
-  func onCommit(_ body: (@Sendable () -> Void)?) { commitObserver.withLock { $0 = body } }
+  /// In a structure: a bare closure in a generic place is wrapped anew each time it is looked at.
+  private struct CommitObserver {
+    var body: @Sendable () -> Void
+  }
+  private let commitObserver = Lock<CommitObserver?>(.leaf, nil)
+  func onCommit(_ body: (@Sendable () -> Void)?) { commitObserver.withLock { $0 = body.map { CommitObserver(body: $0) } } }
   /// What to do once the transaction under way is committed. Filled and emptied under the writer's lock.
   private let committed = Lock<[@Sendable () -> Void]>(.leaf, [])
 
@@ -112,7 +116,7 @@ final class Store: Sendable {
       }
       commitCount.withLock { $0 += 1 }
       for job in jobs { job() }
-      if let observer = commitObserver.withLock({ $0 }) { observer() }
+      if let observer = commitObserver.withLock({ $0 }) { observer.body() }
       return result
     }
   }

@@ -168,8 +168,11 @@ final class Follower: Sendable {
       }
       failures = wasLive ? 0 : failures + 1
       let doubled = min(settings.shortestWait * Double(1 << min(failures, 10)), settings.longestWait)
-      let wait = max(doubled, Double(failure?.retryAfter ?? 0))
-      _ = state.wait(until: .after(seconds: wait)) { state in
+      if let asked = failure?.retryAfter {
+        // What the server asks for is waited out, whoever wants it sooner.
+        _ = state.wait(until: .after(seconds: Double(asked) + 0.05)) { $0.isOver ? true : nil }
+      }
+      _ = state.wait(until: .after(seconds: doubled - Double(failure?.retryAfter ?? 0))) { state in
         if state.isOver || state.isAwake {
           state.isAwake = false
           return true

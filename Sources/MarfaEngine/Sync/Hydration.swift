@@ -29,15 +29,23 @@ struct Hydration {
     bound()
     let slice = try copy.store.read { (connection) throws(MarfaError) in try connection.slice() }
     var walk = Walk(number: number, slice: slice, top: isFirst ? Node.incoming : Node.root)
+    var unreadable: [String] = []
     for type in types {
-      try pages({ (server, cursor) throws(RemoteFailure) in
+      try readable(type, &unreadable, isOptional: wanted == nil) { () throws(MarfaError) in
+        try pages({ (server, cursor) throws(RemoteFailure) in
         try server.items(type: type, tier: tier, cursor: cursor, cancellation)
-      }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
+        }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
+      }
+    }
+    guard unreadable.count < types.count else {
+      throw .invalid("the key reads none of the server's types")
     }
     for type in Hydration.wholeEdgeTypes {
-      try pages({ (server, cursor) throws(RemoteFailure) in
-        try server.edges(type: type, cursor: cursor, cancellation)
-      }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
+      try readable(type, &unreadable, isOptional: true) { () throws(MarfaError) in
+        try pages({ (server, cursor) throws(RemoteFailure) in
+          try server.edges(type: type, cursor: cursor, cancellation)
+        }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
+      }
     }
     try dropUnseen(walk)
     try finish(cursor, walk)
@@ -152,6 +160,17 @@ struct Hydration {
   }
 
   // MARK: - Ways
+
+  /// Reads a listing that the key may not be allowed to read: nothing of it is held then.
+  private func readable(
+    _ type: String, _ unreadable: inout [String], isOptional: Bool, _ body: () throws(MarfaError) -> Void
+  ) throws(MarfaError) {
+    do throws(MarfaError) { try body() } catch {
+      guard isOptional, case .remote(.refused(let refusal)) = error, refusal.status == 403 else { throw error }
+      Log.notice("the key does not read \(type): the copy holds none of it")
+      unreadable.append(type)
+    }
+  }
 
   private func remote<T>(_ body: (Server) throws(RemoteFailure) -> T) throws(MarfaError) -> T {
     do throws(RemoteFailure) { return try body(server) } catch {

@@ -169,6 +169,11 @@ extension Connection {
   }
 }
 
+/// Who is told of them. In a structure: a bare closure in a generic place is wrapped anew each time it is looked at.
+struct TreeObserver: Sendable {
+  var body: @Sendable ([TreeChange]) -> Void
+}
+
 /// Something in the tree that did not change through a filesystem operation: a kernel that remembers it must forget.
 public enum TreeChange: Sendable, Hashable {
   /// A name in a directory came, went or means something else.
@@ -190,9 +195,9 @@ extension Tree {
       }
     }
     if changes.isEmpty { return }
-    store.afterCommit { [observer] in observer.withLock { $0 }?(changes) }
+    store.afterCommit { [observer] in observer.withLock { $0 }?.body(changes) }
   }
 
   /// Hands later changes to `body`, from whichever thread made them and under the store's lock: it must only note them.
-  public func observe(_ body: @escaping @Sendable ([TreeChange]) -> Void) { observer.withLock { $0 = body } }
+  public func observe(_ body: @escaping @Sendable ([TreeChange]) -> Void) { observer.withLock { $0 = TreeObserver(body: body) } }
 }

@@ -158,18 +158,26 @@ extension Tree.Change {
   /// is put back once, however many of the writes are about it: what the server has of it is known only until then.
   func putBack(_ writes: [QueuedWrite]) throws(MarfaError) {
     var done: Set<Bytes128> = []
-    for item in writes.compactMap(\.item) where done.insert(item.bytes).inserted { try putBack(item) }
+    for item in writes.compactMap(\.item) where done.insert(item.bytes).inserted { try putBack(item, writes) }
     for edge in writes.compactMap(\.edge) where done.insert(edge.bytes).inserted { try putBack(edge) }
     for write in writes where write.kind == .uploadBlob {
       if let blob = write.blob { try notify(showing: blob) }
     }
   }
 
-  private func putBack(_ item: ItemID) throws(MarfaError) {
+  private func putBack(_ item: ItemID, _ writes: [QueuedWrite]) throws(MarfaError) {
     let served = try connection.servedItem(item)
     let was = try connection.fullItem(item)
     let shown = try connection.overlaid(item, over: served)
-    if shown == nil, was != nil { try keepHere(item) }
+    if shown == nil, let was, let node = try connection.node(of: item) {
+      // What was made here stays; what was another's and is gone goes, but for bytes that were written here.
+      let isOurs = if case .blob(let hash) = node.content {
+        writes.contains { $0.item == item && $0.blob == hash }
+      } else {
+        false
+      }
+      if was.item.version == 0 || isOurs { try keepHere(item) }
+    }
     try render(item, shown, was: was, seen: nil)
     if served != nil || (was?.item.version ?? 0) > 0 { try connection.owe(item) }
     if try !connection.hasWrites(about: item) { try connection.setServed(item, nil) }

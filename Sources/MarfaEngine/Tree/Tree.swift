@@ -19,7 +19,7 @@ public final class Tree: Sendable {
   let store: Store
   let blobs: BlobStore
   let settings: Settings
-  let observer = Lock<(@Sendable ([TreeChange]) -> Void)?>(.leaf, nil)
+  let observer = Lock<TreeObserver?>(.leaf, nil)
   let leftOvers = Lock<Void>(.recovery, ())
   let displaced = Lock<Displaced>(.leaf, Displaced())
 
