@@ -48,7 +48,7 @@ public struct Queue: Sendable {
       case .blocked, .dead: break
       case .refused(let refusal) where refusal.becauseOf != nil:
         // What it names must come to be first; what it only follows need not.
-        for other in write.dependsOn 
+        for other in write.dependsOn
         where try change.connection.queuedWrite(other).map({ $0.state == .refused || $0.state == .dead }) ?? false {
           throw .invalid("write \(id) needs what write \(other) makes; see to that one first")
         }

@@ -25,6 +25,8 @@ public final class WorkingCopy: Sendable {
   private let sealing = WorkQueue(name: "marfa-recovery", threads: 1)
   /// What events told of the rows that are asked for.
   let news = News()
+  /// What they told of edges, by the item that draws them.
+  let edgeNews = News()
   /// Its server, once it is connected to one.
   let link = Lock<ServerLink?>(.leaf, nil)
   private let isOver = Lock<Bool>(.leaf, false)

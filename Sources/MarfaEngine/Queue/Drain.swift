@@ -258,9 +258,11 @@ final class Drain: Sendable {
     }
     guard mayRead else { return }
     let limit = 16
-    guard let known = try? copy.store.read({ (connection) throws(MarfaError) in
-      try connection.owed(limit: limit + unread.count)
-    }) else { return }
+    guard
+      let known = try? copy.store.read({ (connection) throws(MarfaError) in
+        try connection.owed(limit: limit + unread.count)
+      })
+    else { return }
     let owed = known.filter { !unread.contains($0) }.prefix(limit)
     for id in owed {
       do throws(RemoteFailure) {
@@ -284,8 +286,11 @@ final class Drain: Sendable {
   }
 
   private func readBack(_ id: ItemID) throws(RemoteFailure) {
-    let heard = copy.news.watch(id.bytes)
-    defer { copy.news.unwatch(id.bytes) }
+    let heard = (item: copy.news.watch(id.bytes), edges: copy.edgeNews.watch(id.bytes))
+    defer {
+      copy.news.unwatch(id.bytes)
+      copy.edgeNews.unwatch(id.bytes)
+    }
     let row: ItemRow?
     do throws(RemoteFailure) { row = try server.item(id, cancellation) } catch {
       // Not this key's to read: there is nothing to put back but what is here.

@@ -97,7 +97,8 @@ struct Outbox {
     let upload = try upload(of: changes, mimeType: properties["mime_type"]?.string)
     return try insert(
       .updateItem, item: id, blob: changes["blob_ref"]?.string.flatMap { BlobHash($0) },
-      body: ["properties": .object(changes)], baseVersion: baseVersion ?? item.version, dependsOn: [try createWrite(of: id), upload])
+      body: ["properties": .object(changes)], baseVersion: baseVersion ?? item.version,
+      dependsOn: [try createWrite(of: id), upload])
   }
 
   /// The newest create or update of an item, when it has not gone out and nothing but tags follows it.
@@ -109,7 +110,12 @@ struct Outbox {
       SELECT number, kind, body, gone_out = 0 AND state = 'queued', base_version FROM writes
       WHERE item = ?1 AND kind NOT IN ('add_tag', 'remove_tag') ORDER BY number DESC LIMIT 1
       """, { $0.id(1, id) },
-      { (WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3), $0.optionalInt(4)) })
+      {
+        (
+          WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3),
+          $0.optionalInt(4)
+        )
+      })
     guard let (write, kind, body, unsent, base) = newest, unsent, let kind, kind == .createItem || kind == .updateItem
     else { return nil }
     return (write, kind, body, base)

@@ -49,9 +49,12 @@ extension WorkingCopy {
 
   /// Takes a row that was read back, with the edges it draws; `nil`: the server has none. Answers false when events told
   /// of the row while it was read: it is read again then, for they may be newer.
-  func applyReadBack(_ id: ItemID, _ row: ItemRow?, _ edges: [EdgeRow], heard: Int) throws(MarfaError) -> Bool {
+  func applyReadBack(_ id: ItemID, _ row: ItemRow?, _ edges: [EdgeRow], heard: (item: Int, edges: Int))
+    throws(MarfaError)
+    -> Bool
+  {
     try change { (change) throws(MarfaError) in
-      guard !news.isHeard(id.bytes, since: heard) else { return false }
+      if news.isHeard(id.bytes, since: heard.item) || edgeNews.isHeard(id.bytes, since: heard.edges) { return false }
       try change.connection.settleOwed(id)
       guard let row else {
         try change.forget(id, purged: false)
@@ -60,6 +63,13 @@ extension WorkingCopy {
       try change.receive(row, slice: try change.connection.slice())
       guard try change.connection.item(id) != nil else { return true }
       for edge in edges { try change.receive(edge) }
+      guard row.carriesEdges else { return true }
+      // Those it does not draw any more.
+      let drawn = Set(edges.map(\.id))
+      for edge in try change.connection.edges(touching: id)
+      where edge.source == id && edge.version > 0 && !drawn.contains(edge.id) {
+        try change.forget(edge.id)
+      }
       return true
     }
   }
@@ -126,7 +136,9 @@ extension QueuedWrite {
     case .metadata, .extensions, .stored, .nothing: return false
     }
     guard version == (baseVersion ?? 0) + 1 else { return false }
-    return (body["properties"]?.object ?? [:]).members.allSatisfy { $0.value == .null || properties[$0.key] == $0.value }
+    return (body["properties"]?.object ?? [:]).members.allSatisfy {
+      $0.value == .null || properties[$0.key] == $0.value
+    }
   }
 }
 

@@ -25,7 +25,9 @@ final class Store: Sendable {
     var body: @Sendable () -> Void
   }
   private let commitObserver = Lock<CommitObserver?>(.leaf, nil)
-  func onCommit(_ body: (@Sendable () -> Void)?) { commitObserver.withLock { $0 = body.map { CommitObserver(body: $0) } } }
+  func onCommit(_ body: (@Sendable () -> Void)?) {
+    commitObserver.withLock { $0 = body.map { CommitObserver(body: $0) } }
+  }
   /// What to do once the transaction under way is committed. Filled and emptied under the writer's lock.
   private let committed = Lock<[@Sendable () -> Void]>(.leaf, [])
 

@@ -316,6 +316,7 @@ extension WorkingCopy {
       var cursor: String?
       for event in events {
         if let row = event.row { news.hear(row) }
+        if case .edge(let row, _) = event.content { edgeNews.hear(row.source.bytes) }
         try change.apply(event, slice)
         if let id = event.id { cursor = id }
         if case .streamLive(let live?) = event.content, ServerEvent.isFurther(live, than: cursor ?? "") {

@@ -33,7 +33,7 @@ struct Hydration {
     for type in types {
       try readable(type, &unreadable, isOptional: wanted == nil) { () throws(MarfaError) in
         try pages({ (server, cursor) throws(RemoteFailure) in
-        try server.items(type: type, tier: tier, cursor: cursor, cancellation)
+          try server.items(type: type, tier: tier, cursor: cursor, cancellation)
         }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
       }
     }

@@ -73,7 +73,8 @@ extension Tree.Change {
   /// The item of the directory that stands in the root and has this one in it.
   private func topmost(of directory: Int64) throws(MarfaError) -> ItemID? {
     var current = directory
-    while let parent = try connection.parent(of: current), parent != Node.root, parent != Node.incoming, parent != current
+    while let parent = try connection.parent(of: current), parent != Node.root, parent != Node.incoming,
+      parent != current
     {
       current = parent
     }
@@ -199,5 +200,7 @@ extension Tree {
   }
 
   /// Hands later changes to `body`, from whichever thread made them and under the store's lock: it must only note them.
-  public func observe(_ body: @escaping @Sendable ([TreeChange]) -> Void) { observer.withLock { $0 = TreeObserver(body: body) } }
+  public func observe(_ body: @escaping @Sendable ([TreeChange]) -> Void) {
+    observer.withLock { $0 = TreeObserver(body: body) }
+  }
 }

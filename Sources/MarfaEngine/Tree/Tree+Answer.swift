@@ -171,11 +171,12 @@ extension Tree.Change {
     let shown = try connection.overlaid(item, over: served)
     if shown == nil, let was, let node = try connection.node(of: item) {
       // What was made here stays; what was another's and is gone goes, but for bytes that were written here.
-      let isOurs = if case .blob(let hash) = node.content {
-        writes.contains { $0.item == item && $0.blob == hash }
-      } else {
-        false
-      }
+      let isOurs =
+        if case .blob(let hash) = node.content {
+          writes.contains { $0.item == item && $0.blob == hash }
+        } else {
+          false
+        }
       if was.item.version == 0 || isOurs { try keepHere(item) }
     }
     try render(item, shown, was: was, seen: nil)
@@ -233,7 +234,7 @@ extension Tree.Change {
       try !connection.slice().holds(type: served.item.type, tier: served.item.tier)
     {
       // It was here for the write's sake only.
-      return try remove(id, withEdgesOfOthers: false)
+      return try remove(id)
     }
     let left = served ?? (isOvertaken ? nil : was)
     try render(id, waiting ? try connection.overlaid(id, over: served) : left, was: was, seen: nil)

@@ -34,13 +34,17 @@ extension Tree.Change {
   /// until that is answered.
   func forget(_ id: ItemID, purged: Bool) throws(MarfaError) {
     try connection.setServed(id, nil)
+    if purged {
+      // The edges at both ends went with it. One about which a write waits is shown until that is answered.
+      for edge in try connection.edges(touching: id) { try forget(edge.id) }
+    }
     guard try !connection.hasWrites(about: id) else { return }
-    try remove(id, withEdgesOfOthers: purged)
+    try remove(id)
   }
 
   /// Makes an item's row and its place in the tree what they are to be; `nil` takes both away.
   func render(_ id: ItemID, _ full: FullItem?, was: FullItem?, seen: Int64?) throws(MarfaError) {
-    guard let full else { return try remove(id, withEdgesOfOthers: false) }
+    guard let full else { return try remove(id) }
     let item = full.item
     if was == full {
       if let seen { try connection.markSeen(id, seen) }
@@ -124,9 +128,10 @@ extension Tree.Change {
     tree.notify([.node(node.number)], in: self)
   }
 
-  func remove(_ id: ItemID, withEdgesOfOthers: Bool) throws(MarfaError) {
+  /// Takes an item out of the copy, with the edges it draws.
+  func remove(_ id: ItemID) throws(MarfaError) {
     try takeAway(id)
-    for edge in try connection.edges(touching: id) where withEdgesOfOthers || edge.source == id {
+    for edge in try connection.edges(touching: id) where edge.source == id {
       guard try !connection.hasWrites(about: edge.id) else { continue }
       try hide(edge)
       try connection.deleteEdgeRow(edge.id)

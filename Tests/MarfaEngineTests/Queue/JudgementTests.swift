@@ -83,7 +83,8 @@ struct JudgementTests {
     #expect(Judgement.of(row.kind, .failure(row.failure)) == row.judgement)
   }
 
-  @Test("is environmental when the network, a proxy or a busy server gave it, whatever the kind", arguments: environmental)
+  @Test(
+    "is environmental when the network, a proxy or a busy server gave it, whatever the kind", arguments: environmental)
   func passes(_ failure: RemoteFailure) {
     for kind in WriteKind.allCases {
       #expect(Judgement.of(kind, .failure(failure)) == .environmental(failure))

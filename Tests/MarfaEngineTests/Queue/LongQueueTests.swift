@@ -47,7 +47,8 @@ struct LongQueueTests {
     let looking = try seconds {
       for _ in 0..<1000 {
         let ready = try copy.store.read { (connection) throws(MarfaError) in
-          try connection.writesReady(at: now, limit: 8, blocked: true) + connection.uploadsReady(at: now, limit: 4, blocked: true)
+          try connection.writesReady(at: now, limit: 8, blocked: true)
+            + connection.uploadsReady(at: now, limit: 4, blocked: true)
         }
         #expect(ready.isEmpty)
       }
@@ -71,7 +72,8 @@ struct LongQueueTests {
     // What waited on a refused one is found without a walk, too.
     let refusing = try seconds {
       for upload in uploads.dropFirst(500).prefix(100) {
-        let waiting = try copy.store.read { (connection) throws(MarfaError) in try connection.writesWaiting(on: upload) }
+        let waiting = try copy.store.read { (connection) throws(MarfaError) in try connection.writesWaiting(on: upload)
+        }
         #expect(waiting.count == 1)
       }
     }

@@ -22,10 +22,21 @@ struct ConvergenceTests {
 
   @Test("show the same in the end, whatever was done, broken and begun again", arguments: seeds)
   func converge(seed: UInt64) throws {
-    let shared = try Shared()
+    var options = ServerOptions()
+    // Two devices have two keys: the server's records tell them apart.
+    options.keys.append(APIKey("second", secret: "mk_test_second"))
+    let keys = options.keys.map(\.secret)
+    let shared = try Shared(options)
     var dice = Dice(state: seed)
     var history: [String] = []
-    var copies = try (0..<2).map { _ in try shared.connected { $0.waits = (0.01, 0.05) } }
+    func connect(_ copy: WorkingCopy, _ index: Int) throws {
+      try copy.connect(try shared.options(key: keys[index]) { $0.waits = (0.01, 0.05) })
+    }
+    var copies = try (0..<2).map { _ in try shared.copy() }
+    for (index, copy) in copies.enumerated() {
+      try connect(copy, index)
+      try #require(copy.waitUntilLive(seconds: 60))
+    }
     for step in 0..<220 {
       let who = dice.next(3)
       if who == 2 {
@@ -49,7 +60,7 @@ struct ConvergenceTests {
       case 2:
         let index = dice.next(2)
         copies[index] = try shared.reopened(copies[index])
-        try copies[index].connect(try shared.options { $0.waits = (0.01, 0.05) })
+        try connect(copies[index], index)
         history.append("restart \(index)")
       case 3:
         let index = dice.next(2)
@@ -251,7 +262,8 @@ struct ConvergenceTests {
           """
           SELECT n.item, p.item FROM entries e JOIN nodes n ON n.number = e.node JOIN nodes p ON p.number = e.parent
           WHERE n.item IS NOT NULL
-          """, { _ in }, { row in "\(row.itemID(0).map { "\($0)" } ?? "") in \(row.itemID(1).map { "\($0)" } ?? "the root")" })
+          """, { _ in },
+          { row in "\(row.itemID(0).map { "\($0)" } ?? "") in \(row.itemID(1).map { "\($0)" } ?? "the root")" })
       })
   }
 }

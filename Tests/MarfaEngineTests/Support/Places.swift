@@ -17,7 +17,9 @@ extension WorkingCopy {
   }
 
   func place(_ path: String) throws -> (parent: Int64, name: FileName) {
-    guard let parent = try node(at: path.contains("/") ? Path.parent(path) : "") else { throw MarfaError.file(.notFound) }
+    guard let parent = try node(at: path.contains("/") ? Path.parent(path) : "") else {
+      throw MarfaError.file(.notFound)
+    }
     return (parent.number, try FileName(checking: Path.lastComponent(path).utf8))
   }
 

@@ -87,7 +87,9 @@ struct EventTests {
   @Test("moves the cursor to where the replay ended, when that is further on")
   func live() throws {
     try withCopy { copy in
-      try copy.apply([event("5", "x", .unknown), ServerEvent(id: nil, name: "stream_live", content: .streamLive("9"), raw: [:])])
+      try copy.apply([
+        event("5", "x", .unknown), ServerEvent(id: nil, name: "stream_live", content: .streamLive("9"), raw: [:]),
+      ])
       #expect(try copy.cursor() == "9")
       try copy.apply([ServerEvent(id: nil, name: "stream_live", content: .streamLive("7"), raw: [:])])
       #expect(try copy.cursor() == "9")

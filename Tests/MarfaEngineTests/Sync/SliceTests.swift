@@ -5,7 +5,9 @@ import Testing
 
 @Suite("A copy that declared a part of a server")
 struct SliceTests {
-  @Test("refuses none and all as what it declares, before anything is asked", arguments: [[], ["*"], ["core.note", "*"], [""]])
+  @Test(
+    "refuses none and all as what it declares, before anything is asked",
+    arguments: [[], ["*"], ["core.note", "*"], [""]])
   func nothing(_ types: [String]) throws {
     let shared = try Shared()
     let copy = try shared.copy()
