@@ -108,8 +108,7 @@ struct Hydration {
           from: next,
           { (server, cursor) throws(RemoteFailure) in
             try server.edges(of: row.id, type: block.type, cursor: cursor, cancellation)
-          }
-        ) { (edges) throws(MarfaError) in try keep(edges, &walk) }
+          }, { (edges) throws(MarfaError) in try keep(edges, &walk) })
       }
     }
     progress(walk.progress)

@@ -194,7 +194,7 @@ struct DirectoryRemovedTests {
       #expect(
         try scratch.queue() == [
           "1 detach \"f\" from \"B\"", "2 trash \"f\"", "3 trash \"B\"", "4 detach \"g\" from \"A\"", "5 trash \"g\"",
-          "6 trash \"A\"",
+          "6 trash \"A\" <- 3",
         ])
       try scratch.answer()
       #expect(try scratch.copy.status().files == 0)
