@@ -68,7 +68,8 @@ extension WorkingCopy {
       let drawn = Set(edges.map(\.id))
       for edge in try change.connection.edges(touching: id)
       where edge.source == id && edge.version > 0 && !drawn.contains(edge.id) {
-        try change.forget(edge.id)
+        // One that a write is to move here is another's on the server.
+        if try !change.connection.hasWrites(about: edge.id) { try change.forget(edge.id) }
       }
       return true
     }

@@ -35,8 +35,13 @@ extension Tree.Change {
   func forget(_ id: ItemID, purged: Bool) throws(MarfaError) {
     try connection.setServed(id, nil)
     if purged {
-      // The edges at both ends went with it. One about which a write waits is shown until that is answered.
-      for edge in try connection.edges(touching: id) { try forget(edge.id) }
+      // The edges at both ends went with it. One about which a write waits is shown until that is answered; what counts
+      // is what it joins on the server, for the write may be to join others.
+      let drawn = try connection.edges(touching: id).map(\.id)
+      for edge in Set(try drawn + connection.movedEdges(touching: id)) {
+        if let served = try connection.servedEdge(edge)?.edge, served.source != id, served.target != id { continue }
+        try forget(edge)
+      }
     }
     guard try !connection.hasWrites(about: id) else { return }
     try remove(id)
@@ -191,6 +196,18 @@ extension Connection {
       $0.id(1, id)
       $0.int(2, seen)
     }
+  }
+
+  /// Edges between parents and children about which a write waits, and which join this item on the server.
+  fileprivate func movedEdges(touching id: ItemID) throws(MarfaError) -> [EdgeID] {
+    try all(
+      """
+      SELECT id FROM served
+      WHERE json_extract(row, '$.type') = 'parent-of' AND json_extract(row, '$.source') = ?1
+      UNION SELECT id FROM served
+      WHERE json_extract(row, '$.type') = 'parent-of' AND json_extract(row, '$.target') = ?1
+      """, { $0.text(1, "\(id)") }, { $0.edgeID(0) }
+    ).compactMap { $0 }
   }
 
   /// The node that stayed here when the create of this item was refused.
