@@ -200,3 +200,6 @@ func comesTrue(seconds: Int = 30, _ holds: () -> Bool) -> Bool {
   }
   return true
 }
+
+/// What a slow server does between its pieces.
+func sleepMilliseconds(_ count: UInt32) { usleep(count * 1000) }
