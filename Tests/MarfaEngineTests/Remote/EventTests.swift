@@ -170,10 +170,10 @@ struct EventTests {
   @Test("lives by its comments alone, and is over when it falls silent")
   func silence() throws {
     var limits = ServerLimits()
-    limits.eventSilence = .milliseconds(400)
+    limits.eventSilence = .seconds(2)
     let fixture = try ServerFixture(limits) { _, connection in
       connection.write(Self.head)
-      for _ in 0..<12 {
+      for _ in 0..<25 {
         connection.write(":\n")
         sleepMilliseconds(100)
       }
@@ -182,8 +182,8 @@ struct EventTests {
     let taker = EventTaker()
     let start = Monotonic.now
     _ = fixture.server.events(after: nil, taker)
-    #expect(taker.failure() == .timedOut("nothing came for 400 ms"))
-    #expect(Monotonic.now - start >= 1_500_000_000)
+    #expect(taker.failure() == .timedOut("nothing came for 2 s"))
+    #expect(Monotonic.now - start >= 4_000_000_000)
   }
 
   @Test("that is refused, of another contract, or none at all says so")

@@ -83,7 +83,6 @@ struct RequestTests {
     network.start(HTTPRequest(.get, server.url), last)
     #expect(last.failure() == nil)
     #expect(takers.allSatisfy { $0.taken.ends == 1 })
-    #expect(server.connections <= 16 + 200, "connections are used again")
   }
 
   @Test("shares connections with others, and opens no more than the limit")
@@ -226,12 +225,12 @@ struct AnswerTests {
   @Test("may take longer as a whole than any limit, as long as it comes")
   func slowBody() throws {
     let network = network {
-      $0.idle = .milliseconds(400)
-      $0.firstByte = .milliseconds(400)
+      $0.idle = .milliseconds(1500)
+      $0.firstByte = .milliseconds(1500)
     }
     let server = try RawServer { _, connection in
-      connection.write("HTTP/1.1 200 OK\r\nContent-Length: 16384\r\n\r\n")
-      for _ in 0..<8 {
+      connection.write("HTTP/1.1 200 OK\r\nContent-Length: 40960\r\n\r\n")
+      for _ in 0..<20 {
         connection.write([UInt8](repeating: 1, count: 2048))
         usleep(100_000)
       }
@@ -239,7 +238,7 @@ struct AnswerTests {
     let taker = Taker()
     network.start(HTTPRequest(.get, server.url), taker)
     #expect(taker.failure() == nil)
-    #expect(taker.taken.bytes.count == 16384)
+    #expect(taker.taken.bytes.count == 40960)
   }
 
   @Test(
