@@ -80,6 +80,7 @@ struct EventTests {
     #expect(try event("metadata.changed", tags).content == .metadata(id, ItemMetadata(tags: ["x"], extensions: [:])))
     #expect(try event("item.purged", #"{"item":{"id":"\#(Wire.id)"}}"#).content == .purged(id))
     #expect(try event("weather.changed", #"{"rain":true}"#).content == .unknown)
+    #expect(try event("stream_weather", "{}", id: nil).id == nil)
     #expect(try event("stream_cursor", #"{"cursor":"0"}"#, id: nil).content == .streamCursor("0"))
     #expect(try event("stream_live", #"{"cursor":null}"#, id: nil).content == .streamLive(nil))
     #expect(try event("stream_live", #"{"cursor":12}"#, id: nil).content == .streamLive("12"))
