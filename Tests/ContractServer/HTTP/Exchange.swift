@@ -40,7 +40,6 @@ final class Exchange {
   var makesKnown: [String] = []
   var creates: (fingerprint: String, id: String)?
   var claimedKey: String?
-  var reader: BodyReader?
 
   init(origin: Fault.Origin, target: String, connection: OpaquePointer, wire: Wire) {
     self.origin = origin

@@ -29,7 +29,7 @@ final class Listener: @unchecked Sendable {
   let origin: Fault.Origin
   let address: String
   private(set) var port: UInt16
-  private unowned let service: any Service
+  private let service: any Service
   private var daemon: OpaquePointer?
 
   /// Listens on `address` (IPv4) and `port`; 0 takes a free one, which stays this listener's.
@@ -148,7 +148,6 @@ final class Listener: @unchecked Sendable {
       }
     } else {
       let reader = BodyReader(answer.body, delivery, exchange, service)
-      exchange.reader = reader
       response = MHD_create_response_from_callback(
         answer.body.count.map { UInt64($0) } ?? marfa_http_unknown_size, 1 << 18,
         { context, position, buffer, size in

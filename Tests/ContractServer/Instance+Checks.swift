@@ -2,7 +2,7 @@ import Glibc
 import MarfaEngine
 
 /// What clients must never do, noticed.
-extension ContractServer {
+extension Instance {
   /// The key a request names.
   func credential(_ exchange: Exchange) -> APIKey? {
     guard let text = exchange.headers["authorization"], text.hasPrefix("Bearer ") else { return nil }
