@@ -151,7 +151,7 @@ extension Instance {
     ledger.update { state in
       for row in exchange.makesKnown {
         state.unanswered.remove(row)
-        state.answered.insert(row)
+        if state.answered.insert(row).inserted { exchange.madeKnown.append(row) }
       }
       if let (fingerprint, _) = exchange.creates { state.lostCreates[fingerprint] = nil }
     }
@@ -161,6 +161,11 @@ extension Instance {
   func unknow(_ exchange: Exchange) {
     guard !exchange.makesKnown.isEmpty else { return }
     ledger.update { state in
+      // It was on its way and did not arrive whole.
+      for row in exchange.madeKnown {
+        state.answered.remove(row)
+        state.unanswered.insert(row)
+      }
       // An earlier answer to the same create stands.
       if let (fingerprint, id) = exchange.creates,
         exchange.makesKnown.contains(where: { !state.answered.contains($0) })

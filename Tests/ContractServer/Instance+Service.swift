@@ -137,7 +137,8 @@ extension Instance: Service {
     ledger.record(exchange.number) { $0.status = answer.status }
     // A result that is no longer kept was one all the same.
     let isDone = answer.status < 300 || answer.headers.contains { $0.value == "idempotency_result_not_retained" }
-    if isDone, delivery.end == nil, answer.contract == ["0"] { know(exchange) }
+    let isReadable = !exchange.effects.contains { if case .body = $0 { true } else { false } }
+    if isDone, isReadable, delivery.end == nil, answer.contract == ["0"] { know(exchange) }
     if let wait = answer.headers.first(where: { $0.name == "Retry-After" }).flatMap({ Double($0.value) }) {
       ledger.update { $0.notBefore[exchange.haste] = Clock.now + wait }
     }

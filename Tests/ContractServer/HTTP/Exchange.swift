@@ -38,6 +38,8 @@ final class Exchange {
   /// The rows it writes, while it does, and what its answer makes known.
   var rows: [String] = []
   var makesKnown: [String] = []
+  /// Those of them that were not known before.
+  var madeKnown: [String] = []
   var creates: (fingerprint: String, id: String)?
   var claimedKey: String?
 

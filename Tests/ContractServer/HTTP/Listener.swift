@@ -62,8 +62,36 @@ final class Listener: @unchecked Sendable {
     }
     port = UInt16(bigEndian: name.sin_port)
     daemon = marfa_http_start(
-      socket, Unmanaged.passUnretained(self).toOpaque(), Listener.handle, Listener.began, Listener.completed,
-      Listener.connected)
+      socket, Unmanaged.passUnretained(self).toOpaque(),
+      { context, connection, _, method, _, data, size, slot in
+        guard let context, let method, let size, let pointer = slot?.pointee else { return marfa_http_no }
+        return Listener.at(context).handle(
+          Unmanaged<Exchange>.fromOpaque(pointer).takeUnretainedValue(), method, data, size)
+      },
+      { context, target, connection in
+        guard let context, let target, let connection, let wire = marfa_http_context(connection) else { return nil }
+        let exchange = Exchange(
+          origin: Listener.at(context).origin, target: String(cString: target), connection: connection,
+          wire: Unmanaged<Wire>.fromOpaque(wire).takeUnretainedValue())
+        return Unmanaged.passRetained(exchange).toOpaque()
+      },
+      { context, _, slot, why in
+        guard let context, let slot, let pointer = slot.pointee else { return }
+        slot.pointee = nil
+        let exchange = Unmanaged<Exchange>.fromOpaque(pointer).takeRetainedValue()
+        guard exchange.hasHead else { return }
+        Listener.at(context).service.ended(exchange, completed: why == marfa_http_completed)
+      },
+      { context, _, slot, what in
+        guard let context, let slot else { return }
+        if what == marfa_http_connection_started {
+          let wire = Wire(number: Listener.at(context).service.connected())
+          slot.pointee = Unmanaged.passRetained(wire).toOpaque()
+        } else if let wire = slot.pointee {
+          Unmanaged<Wire>.fromOpaque(wire).release()
+          slot.pointee = nil
+        }
+      })
     guard daemon != nil else {
       close(socket)
       throw .broken("libmicrohttpd does not start")
@@ -76,43 +104,16 @@ final class Listener: @unchecked Sendable {
     daemon = nil
   }
 
-  private static func listener(_ context: UnsafeMutableRawPointer) -> Listener {
+  /// The listener a callback is for. The daemon is stopped before its listener goes.
+  private static func at(_ context: UnsafeMutableRawPointer) -> Listener {
     Unmanaged<Listener>.fromOpaque(context).takeUnretainedValue()
   }
 
-  private static let connected: MHD_NotifyConnectionCallback = { context, _, slot, what in
-    guard let context, let slot else { return }
-    if what == marfa_http_connection_started {
-      slot.pointee = Unmanaged.passRetained(Wire(number: listener(context).service.connected())).toOpaque()
-    } else if let wire = slot.pointee {
-      Unmanaged<Wire>.fromOpaque(wire).release()
-      slot.pointee = nil
-    }
-  }
-
-  private static let began:
-    @convention(c) (UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?) -> UnsafeMutableRawPointer? = {
-      context, target, connection in
-      guard let context, let target, let connection, let wire = marfa_http_context(connection) else { return nil }
-      let exchange = Exchange(
-        origin: listener(context).origin, target: String(cString: target), connection: connection,
-        wire: Unmanaged<Wire>.fromOpaque(wire).takeUnretainedValue())
-      return Unmanaged.passRetained(exchange).toOpaque()
-    }
-
-  private static let completed: MHD_RequestCompletedCallback = { context, _, slot, why in
-    guard let context, let slot, let pointer = slot.pointee else { return }
-    slot.pointee = nil
-    let exchange = Unmanaged<Exchange>.fromOpaque(pointer).takeRetainedValue()
-    if exchange.hasHead {
-      listener(context).service.ended(exchange, completed: why == marfa_http_completed)
-    }
-  }
-
-  private static let handle: MHD_AccessHandlerCallback = { context, connection, _, method, _, data, size, slot in
-    guard let context, let method, let size, let pointer = slot?.pointee else { return marfa_http_no }
-    let service = listener(context).service
-    let exchange = Unmanaged<Exchange>.fromOpaque(pointer).takeUnretainedValue()
+  /// A request's head, then its body in pieces, then its end.
+  private func handle(
+    _ exchange: Exchange, _ method: UnsafePointer<CChar>, _ data: UnsafePointer<CChar>?,
+    _ size: UnsafeMutablePointer<Int>
+  ) -> MHD_Result {
     if !exchange.hasHead {
       exchange.hasHead = true
       exchange.readHead(method: String(cString: method))
@@ -126,7 +127,7 @@ final class Listener: @unchecked Sendable {
       return service.received(exchange, bytes) ? marfa_http_yes : marfa_http_no
     }
     guard let (answer, delivery) = service.answer(exchange) else { return marfa_http_no }
-    return queue(answer, delivery, exchange, service)
+    return Listener.queue(answer, delivery, exchange, service)
   }
 
   /// Hands an answer to libmicrohttpd.
