@@ -65,7 +65,7 @@ public struct ServerEdge: Sendable, Equatable {
 /// Another device with every right, without a wire between: what it changes, every event stream tells.
 /// Valid inside ``ContractServer/change(_:)`` only.
 public final class ServerDevice {
-  private let books: Books
+  let books: Books
 
   fileprivate init(_ books: Books) { self.books = books }
 

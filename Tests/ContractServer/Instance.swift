@@ -172,7 +172,12 @@ final class Instance: Sendable {
       try books.restoreSnapshot()
       return books.head
     }
-    signals.withLock { $0.head = head }
+    signals.withLock { signals in
+      signals.head = head
+      // Streams that were open belong to the log that is gone.
+      signals.generation += 1
+      signals.reason = ""
+    }
   }
 
   /// Adds or replaces an item type.

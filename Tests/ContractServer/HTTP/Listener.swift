@@ -41,26 +41,7 @@ final class Listener: @unchecked Sendable {
   }
 
   func start() throws(ServerRefusal) {
-    let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-    guard socket >= 0 else { throw .broken("socket: \(Errno.last)") }
-    var yes: CInt = 1
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<CInt>.size))
-    var name = sockaddr_in()
-    name.sin_family = sa_family_t(AF_INET)
-    name.sin_port = port.bigEndian
-    inet_pton(AF_INET, address, &name.sin_addr)
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    let code = withUnsafeMutablePointer(to: &name) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { name in
-        bind(socket, name, length) == 0 && listen(socket, 512) == 0 && getsockname(socket, name, &length) == 0
-          ? 0 : errno
-      }
-    }
-    guard code == 0 else {
-      close(socket)
-      throw .broken("\(address):\(port): \(Errno(code))")
-    }
-    port = UInt16(bigEndian: name.sin_port)
+    let socket = try port == 0 ? freeSocket() : bound(to: port).get()
     daemon = marfa_http_start(
       socket, Unmanaged.passUnretained(self).toOpaque(),
       { context, connection, _, method, _, data, size, slot in
@@ -96,6 +77,43 @@ final class Listener: @unchecked Sendable {
       close(socket)
       throw .broken("libmicrohttpd does not start")
     }
+  }
+
+  /// A socket on a port of our choice. Not one of the system's own choosing: while this server is down, another test's
+  /// connection could be given it.
+  private func freeSocket() throws(ServerRefusal) -> CInt {
+    for _ in 0..<200 {
+      let port = UInt16.random(in: 15_000..<32_000)
+      guard case .success(let socket) = bound(to: port) else { continue }
+      self.port = port
+      return socket
+    }
+    return try bound(to: 0).get()
+  }
+
+  private func bound(to port: UInt16) -> Result<CInt, ServerRefusal> {
+    let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    guard socket >= 0 else { return .failure(.broken("socket: \(Errno.last)")) }
+    // Connections of this server's last life may still be ending.
+    var yes: CInt = 1
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<CInt>.size))
+    var name = sockaddr_in()
+    name.sin_family = sa_family_t(AF_INET)
+    name.sin_port = port.bigEndian
+    inet_pton(AF_INET, address, &name.sin_addr)
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let code = withUnsafeMutablePointer(to: &name) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { name in
+        bind(socket, name, length) == 0 && listen(socket, 512) == 0 && getsockname(socket, name, &length) == 0
+          ? 0 : errno
+      }
+    }
+    guard code == 0 else {
+      close(socket)
+      return .failure(.broken("\(address):\(port): \(Errno(code))"))
+    }
+    self.port = UInt16(bigEndian: name.sin_port)
+    return .success(socket)
   }
 
   /// Ends every connection; returns once their threads are gone.

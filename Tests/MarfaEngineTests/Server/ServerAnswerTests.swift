@@ -84,6 +84,10 @@ struct ServerAnswerTests {
     try fixture.server.start()
     #expect(fixture.server.url == url)
     #expect(try fixture.ask("GET", "/items/\(id)").status == 200)
+    // A port that is taken is said to be.
+    var taken = ServerOptions()
+    taken.port = try #require(UInt16(url.split(separator: ":")[2]))
+    #expect(throws: ServerRefusal.self) { try ContractServer(folder: fixture.folder.path + "/other", taken) }
     // And one made anew on the folder.
     fixture.server.stop()
     let again = try ContractServer(folder: fixture.folder.path + "/server")
