@@ -191,11 +191,11 @@ struct ServerListingTests {
     #expect(try fixture.ask("GET", "/blobs/\(try #require(file.blob))").text == "seeded\n")
   }
 
-  @Test("a hundred thousand items with their edges are walked in pages of 200")
+  @Test("twenty thousand items with their edges are walked in pages of 200")
   func manyItems() throws {
     let fixture = try ServerFixture()
-    let count = 100_000
-    try fixture.server.change { try $0.seed(notes: 1000, filesEach: 100) }
+    let count = 20_000
+    try fixture.server.change { try $0.seed(notes: 200, filesEach: 100) }
     let clock = ContinuousClock()
     var pages = 0
     let time = try clock.measure {
@@ -210,6 +210,6 @@ struct ServerListingTests {
       } while !cursor.isEmpty
     }
     #expect(pages == count / 200)
-    #expect(time < .seconds(60), "\(time)")
+    #expect(time < .seconds(30), "\(time)")
   }
 }
