@@ -10,6 +10,7 @@ import MarfaEngine
 final class OpenFile: Sendable {
   let number: Int64
   private let tree: Tree
+  private let blobs: Blobs
   private let room: Room
   private let isReader: Bool
   private let changing = Lock<Changing>(.file, Changing())
@@ -32,6 +33,8 @@ final class OpenFile: Sendable {
 
   private struct Facts {
     var descriptor: Descriptor?
+    /// Its bytes are not all here, and stay as far as they are while this is open.
+    var elsewhere: RangeReader?
     var node: Node?
     /// The length, when it is not the store's.
     var size: Int64?
@@ -46,9 +49,10 @@ final class OpenFile: Sendable {
     var givenUp: [(parent: Int64, name: FileName)]?
   }
 
-  init(_ number: Int64, tree: Tree, room: Room, isReader: Bool) {
+  init(_ number: Int64, tree: Tree, blobs: Blobs, room: Room, isReader: Bool) {
     self.number = number
     self.tree = tree
+    self.blobs = blobs
     self.room = room
     self.isReader = isReader
     facts = Lock(.leaf, Facts())
@@ -67,9 +71,10 @@ final class OpenFile: Sendable {
     for _ in 0..<16 {
       guard var node = try tree.node(number) else { throw .file(.stale) }
       var descriptor: Descriptor?
+      var elsewhere: RangeReader?
       switch node.content {
       case .empty: break
-      case .blob(let hash): descriptor = try tree.open(hash, size: node.size)
+      case .blob(let hash): (descriptor, elsewhere) = try open(hash, node)
       case .staged(let id):
         if isReader {
           // The writer may be sealing it this moment: look again then.
@@ -78,17 +83,31 @@ final class OpenFile: Sendable {
         } else {
           guard let sealed = try tree.sealLeftOver(id, of: number) else { throw .file(.stale) }
           node = sealed
-          if case .blob(let hash) = node.content { descriptor = try tree.open(hash, size: node.size) }
+          if case .blob(let hash) = node.content { (descriptor, elsewhere) = try open(hash, node) }
         }
       }
       facts.withLock { facts in
         facts.node = node
         facts.descriptor = descriptor
+        facts.elsewhere = elsewhere
       }
       changing.isLoaded = true
       return
     }
     throw .file(.stale)
+  }
+
+  /// The bytes where they are: in a file, or to be fetched.
+  private func open(_ hash: BlobHash, _ node: Node) throws(MarfaError) -> (Descriptor?, RangeReader?) {
+    if node.partialBytes == nil || !blobs.canFetch {
+      do throws(MarfaError) {
+        return (try tree.open(hash, size: node.size), nil)
+      } catch {
+        // Let go of since the row was read.
+        guard case .bytesAbsent = error, blobs.canFetch else { throw error }
+      }
+    }
+    return (nil, try blobs.open(hash))
   }
 
   /// The same for a file that was made this moment, with what it will be written to.
@@ -147,6 +166,39 @@ final class OpenFile: Sendable {
   /// Where the bytes are; `nil` for an empty file.
   var descriptor: Descriptor? { facts.withLock { $0.descriptor } }
 
+  /// The bytes that are not all here and are read, when there is no ``descriptor``.
+  var elsewhere: BlobHash? { facts.withLock { $0.elsewhere?.hash } }
+
+  /// The bytes whose size nobody knew when the file was opened.
+  var unsized: BlobHash? {
+    facts.withLock { facts in
+      guard let node = facts.node, node.size == nil, facts.size == nil, case .blob(let hash) = node.content else {
+        return nil
+      }
+      return hash
+    }
+  }
+
+  /// It is known by now.
+  func learnt(_ hash: BlobHash, size: Int64) {
+    facts.withLock { facts in
+      if facts.node?.content == .blob(hash), facts.node?.size == nil { facts.node?.size = size }
+    }
+  }
+
+  /// The bytes are here whole by now: they are read, or copied to be changed, from the file.
+  func arrived(_ hash: BlobHash) throws(MarfaError) {
+    guard elsewhere == hash else { return }
+    let descriptor = try tree.open(hash, size: nil)
+    let reader = facts.withLock { facts -> RangeReader? in
+      guard facts.elsewhere?.hash == hash else { return nil }
+      facts.descriptor = descriptor
+      defer { facts.elsewhere = nil }
+      return facts.elsewhere
+    }
+    reader?.close()
+  }
+
   /// A node's attributes with what this file knows better; the last known ones when the store has none any more.
   ///
   /// Length and times of the content are always this file's: `stored` was read before, and a commit may have come
@@ -157,7 +209,8 @@ final class OpenFile: Sendable {
       if stored == nil { node.links = 0 }
       if let known = facts.node {
         node.content = known.content
-        node.size = known.size
+        // What was not known then may be by now, of the same bytes.
+        node.size = known.size ?? (stored?.content == known.content ? stored?.size : nil)
         node.mtime = known.mtime
         node.ctime = max(node.ctime, known.ctime)
       }
@@ -241,8 +294,15 @@ final class OpenFile: Sendable {
   private func stage(_ changing: inout Changing, keeping limit: Int64) throws(MarfaError) -> StagedFile {
     if let staged = changing.staged { return staged }
     let staged = try tree.stage(for: number)
-    let (descriptor, size) = facts.withLock { ($0.descriptor, $0.size ?? $0.node?.size ?? 0) }
+    let (descriptor, elsewhere, size) = facts.withLock {
+      ($0.descriptor, $0.elsewhere?.hash, $0.size ?? $0.node?.size ?? 0)
+    }
     let kept = min(size, limit)
+    if descriptor == nil, kept > 0, let elsewhere {
+      // Whoever changes bytes has had them fetched before.
+      tree.discard(staged)
+      throw .bytesAbsent(elsewhere)
+    }
     if let descriptor, kept > 0 {
       do throws(Errno) {
         try room.take(kept)
@@ -254,7 +314,12 @@ final class OpenFile: Sendable {
     }
     changing.staged = staged
     changing.isAdopted = false
-    facts.withLock { $0.descriptor = staged.descriptor }
+    let reader = facts.withLock { facts -> RangeReader? in
+      facts.descriptor = staged.descriptor
+      defer { facts.elsewhere = nil }
+      return facts.elsewhere
+    }
+    reader?.close()
     return staged
   }
 
@@ -395,6 +460,7 @@ final class OpenFile: Sendable {
     changing.isLoaded = false
     let isNew = facts.withLock { facts in
       facts.descriptor = nil
+      facts.elsewhere = nil
       facts.size = nil
       facts.mtime = nil
       facts.isDirty = false
