@@ -27,9 +27,11 @@ extension FileSystem {
         return reply.fail(error.errno)
       }
       if let hash = file.elsewhere {
-        return whenWhole(hash, file, reply, finally: { self.files.release(file) }) { reply in
-          self.change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
-        }
+        return whenWhole(
+          hash, file, reply, finally: { self.files.release(file) },
+          then: { reply in
+            self.change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
+          })
       }
       change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
       return files.release(file)

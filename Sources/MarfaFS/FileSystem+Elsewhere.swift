@@ -40,7 +40,7 @@ extension FileSystem {
   /// Goes on once all bytes of an open file are here, on a thread that may take its time; `finally` follows in any case.
   func whenWhole<Answer>(
     _ hash: BlobHash, _ file: OpenFile, _ reply: consuming Reply<Answer>,
-    finally: @escaping @Sendable () -> Void = {}, _ body: @escaping @Sendable (consuming Reply<Answer>) -> Void
+    finally: @escaping @Sendable () -> Void = {}, then body: @escaping @Sendable (consuming Reply<Answer>) -> Void
   ) {
     let parked = reply.park()
     let fetch = copy.blobs.fetch(hash) { [later] result in
