@@ -13,6 +13,8 @@ final class FileSystem: FileSystemOperations {
   let room: Room
   let files: OpenFiles
   let facts = FactsCache()
+  /// Where requests go on that waited for bytes and now change something.
+  let later = WorkQueue(name: "marfa-later", threads: 4)
   private let invalidator: Invalidator
 
   /// For how many seconds the kernel may believe what it was told. As the only writer, every change comes through the
@@ -27,7 +29,8 @@ final class FileSystem: FileSystemOperations {
     let room = Room(folder: copy.blobsFolder) { tree.settle() }
     let isReader = copy.isReader
     self.room = room
-    files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, room: room, isReader: isReader) }
+    let blobs = copy.blobs
+    files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, blobs: blobs, room: room, isReader: isReader) }
     timeout = isReader ? 1 : 86_400
     tree.observe { [invalidator] changes in
       for change in changes {
@@ -50,6 +53,9 @@ final class FileSystem: FileSystemOperations {
 
   /// The kernel believes something of a node's bytes that is no longer so.
   func forgetBytes(_ number: Int64) { invalidator.inode(node: UInt64(number)) }
+
+  /// The kernel believes something of a node's attributes that is no longer so.
+  func forgetAttributes(_ number: Int64) { invalidator.attributes(node: UInt64(number)) }
 
   /// The kernel believes what was written to a file that could not be kept. False when there is no such thing.
   @discardableResult
@@ -80,11 +86,18 @@ final class FileSystem: FileSystemOperations {
     status.st_size = off_t(node.size ?? 0)
     // Larger than a page: programs that ask read and write in such pieces, each a trip through the kernel.
     status.st_blksize = 131_072
-    if node.kind == .file { status.st_blocks = blkcnt_t(((node.size ?? 0) + 511) / 512) }
+    if node.kind == .file { status.st_blocks = blkcnt_t(((node.partialBytes ?? node.size ?? 0) + 511) / 512) }
     status.st_atim = node.atime.timespec
     status.st_mtim = node.mtime.timespec
     status.st_ctim = node.ctime.timespec
     return status
+  }
+
+  /// For how many seconds the kernel may believe a node's attributes. Of bytes on their way here it asks again soon; a
+  /// length that nobody knows yet it does not believe at all.
+  func attributeTimeout(_ node: Node) -> Double {
+    guard node.kind == .file, node.partialBytes != nil else { return timeout }
+    return node.size == nil ? 0 : min(timeout, 1)
   }
 
   /// A node with what an open file of it knows better.
@@ -95,8 +108,9 @@ final class FileSystem: FileSystemOperations {
 
   /// Answers with an entry.
   func answer(_ node: Node, _ reply: consuming EntryReply) {
+    let shown = current(node)
     _ = reply.entry(
-      node: UInt64(node.number), generation: 0, attributes: status(of: current(node)), entryTimeout: timeout,
-      attributeTimeout: timeout)
+      node: UInt64(node.number), generation: 0, attributes: status(of: shown), entryTimeout: timeout,
+      attributeTimeout: attributeTimeout(shown))
   }
 }

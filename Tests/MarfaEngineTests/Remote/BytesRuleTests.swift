@@ -58,7 +58,7 @@ struct BytesRuleTests {
   @Test("is absence only from the server itself")
   func absence() {
     #expect(judge(Self.head(404, [], contract: "0"), .origin) == .refusal)
-    #expect(BytesFailure(.refused(ServerRefusal(status: 404, code: "blob_not_found"))) == .absent)
+    #expect(RangeFailure(.refused(RemoteRefusal(status: 404, code: "blob_not_found"))) == .absent)
     #expect(judge(Self.head(404, [], contract: "0"), .link(isOrigins: true)) == .fail(.absent))
     #expect(judge(Self.head(404, []), .link(isOrigins: true)) == .fail(.refused("the link's host answered 404")))
     #expect(judge(Self.head(404, [], contract: "0"), Self.elsewhere) == .fail(.refused("the link's host answered 404")))
@@ -74,7 +74,7 @@ struct BytesRuleTests {
     #expect(judge(Self.head(403, []), Self.elsewhere) == .linkRefused(403))
     #expect(judge(Self.head(401, [], contract: "0"), .link(isOrigins: true)) == .linkRefused(401))
     #expect(judge(Self.head(401, [], contract: "0"), .origin) == .refusal)
-    #expect(BytesFailure(.refused(ServerRefusal(status: 401, code: "x"))) == .credentialRefused)
+    #expect(RangeFailure(.refused(RemoteRefusal(status: 401, code: "x"))) == .credentialRefused)
     let past = [("content-range", "bytes */7")]
     #expect(judge(Self.head(416, past), Self.elsewhere) == .fail(.pastEnd(size: 7)))
     #expect(judge(Self.head(416, past, contract: "0"), .origin) == .fail(.pastEnd(size: 7)))

@@ -24,9 +24,9 @@ struct BytesTests {
   private static let contract = "X-Marfa-Contract: 0"
 
   /// A server whose links lead to `host`, good for `seconds`; the origin serves bytes itself too.
-  private func fixture(host: String, seconds: Int = 3600) throws -> ServerFixture {
+  private func fixture(host: String, seconds: Int = 3600) throws -> RemoteFixture {
     let links = Lock<Int>(.leaf, 0)
-    return try ServerFixture { request, connection in
+    return try RemoteFixture { request, connection in
       guard request.target.hasSuffix("/url") else { return Self.serve(request, connection, [Self.contract]) }
       let number = links.withLock { count in
         count += 1
@@ -37,7 +37,7 @@ struct BytesTests {
   }
 
   /// Has the fixture ask for a link: the first request never does.
-  private func warm(_ fixture: ServerFixture) {
+  private func warm(_ fixture: RemoteFixture) {
     #expect(fixture.bytes(hash, 0..<4).failure() == nil)
     #expect(fixture.bytes(hash, 4..<8).failure() == nil)
     let cameTrue = comesTrue {
@@ -70,7 +70,7 @@ struct BytesTests {
     for request in store.requests {
       #expect(request.target == "/o%2Fb?sig=a%20b&n=1")
       #expect(request["authorization"] == nil)
-      #expect(!request.headers.contains { $0.value.contains(ServerFixture.key) })
+      #expect(!request.headers.contains { $0.value.contains(RemoteFixture.key) })
     }
   }
 
@@ -78,7 +78,7 @@ struct BytesTests {
   func renewal() throws {
     let store = try RawServer { request, connection in Self.serve(request, connection) }
     let links = Lock<Int>(.leaf, 0)
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       guard request.target.hasSuffix("/url") else { return Self.serve(request, connection, [Self.contract]) }
       let number = links.withLock { count in
         count += 1
@@ -178,7 +178,7 @@ struct BytesTests {
   @Test("follow the origin's own redirect without the key, and a proxy's not at all")
   func originRedirect() throws {
     let store = try RawServer { request, connection in Self.serve(request, connection) }
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       let isOurs = request["range"] == "bytes=1-2"
       connection.reply(302, (isOurs ? [Self.contract] : []) + ["Location: \(store.url)/x"])
     }
@@ -193,7 +193,7 @@ struct BytesTests {
 
   @Test("from a host that ignores ranges come whole, and say so")
   func ignored() throws {
-    let fixture = try ServerFixture { _, connection in connection.reply(200, [Self.contract], Self.content) }
+    let fixture = try RemoteFixture { _, connection in connection.reply(200, [Self.contract], Self.content) }
     let taker = fixture.bytes(hash, 5..<6)
     #expect(taker.failure() == nil)
     #expect(taker.taken.heads == [BytesHead(total: 20, offset: 0, ignoresRange: true)])
@@ -202,7 +202,7 @@ struct BytesTests {
 
   @Test("say why they do not come")
   func failures() throws {
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       let head = "HTTP/1.1 206 X\r\n\(Self.contract)\r\n"
       switch request["range"] {
       case "bytes=0-0": connection.contract(404, #"{"error":{"code":"blob_not_found","message":"no"}}"#)
@@ -247,7 +247,7 @@ struct BytesTests {
     var limits = NetworkLimits()
     limits.idle = .milliseconds(300)
     limits.firstByte = .seconds(20)
-    let fixture = try ServerFixture(network: limits) { request, connection in
+    let fixture = try RemoteFixture(network: limits) { request, connection in
       if request["range"] == "bytes=0-9" {
         connection.write(
           "HTTP/1.1 206 X\r\n\(Self.contract)\r\nContent-Range: bytes 0-9/20\r\nContent-Length: 10\r\n\r\n012")
@@ -272,7 +272,7 @@ struct BytesTests {
   @Test("pause and go on, and stop where their taker stops")
   func flow() throws {
     let large = [UInt8](repeating: 5, count: 500_000)
-    let fixture = try ServerFixture { _, connection in connection.reply(200, [Self.contract], large) }
+    let fixture = try RemoteFixture { _, connection in connection.reply(200, [Self.contract], large) }
     let taker = BytesTaker { _ in .pause }
     let transfer = fixture.server.bytes(of: hash, range: nil, taker)
     #expect(

@@ -26,7 +26,7 @@ struct ContractRuleTests {
   @Test(
     "of another contract is told without waiting for its body, and nothing of that is read", arguments: [200, 404, 500])
   func mismatch(status: Int) throws {
-    let fixture = try ServerFixture { _, connection in
+    let fixture = try RemoteFixture { _, connection in
       connection.write("HTTP/1.1 \(status) X\r\nX-Marfa-Contract: 7\r\nContent-Length: 100\r\n\r\n")
       connection.waitForEnd()
     }
@@ -40,7 +40,7 @@ struct ContractRuleTests {
     arguments: [
       (
         401, true, "",
-        RemoteFailure.refused(ServerRefusal(status: 401, code: "c", message: "m", details: ["d": 1], requestID: "r-1"))
+        RemoteFailure.refused(RemoteRefusal(status: 401, code: "c", message: "m", details: ["d": 1], requestID: "r-1"))
       ),
       (401, false, "", .notTheServers(status: 401, retryAfter: nil)),
       (404, false, "", .notTheServers(status: 404, retryAfter: nil)),
@@ -55,7 +55,7 @@ struct ContractRuleTests {
       (500, true, "Retry-After: Fri, 01 Jan 2100 00:00:00 GMT", .busy(status: 500, retryAfter: 3600, words: "m")),
     ])
   func failures(status: Int, isOurs: Bool, header: String, failure: RemoteFailure) throws {
-    let fixture = try ServerFixture { _, connection in
+    let fixture = try RemoteFixture { _, connection in
       let headers = header.isEmpty ? [] : [header]
       let body = #"{"error":{"code":"c","message":"m","details":{"d":1}}}"#
       if isOurs {
@@ -69,7 +69,7 @@ struct ContractRuleTests {
 
   @Test("stays a refusal when its body is too long, cut off or no envelope, by the code in its head")
   func refusalBodies() throws {
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       let head = "HTTP/1.1 409 X\r\nX-Marfa-Contract: 0\r\nX-Error-Code: id_reused\r\n"
       switch request.target {
       case "/keys/current":
@@ -81,7 +81,7 @@ struct ContractRuleTests {
       default: connection.write(head + "Content-Length: 7\r\n\r\n<html/>")
       }
     }
-    let refusal = RemoteFailure.refused(ServerRefusal(status: 409, code: "id_reused"))
+    let refusal = RemoteFailure.refused(RemoteRefusal(status: 409, code: "id_reused"))
     #expect(fixture.failure { s throws(RemoteFailure) in try s.currentKey(fixture.cancellation) } == refusal)
     #expect(fixture.failure { s throws(RemoteFailure) in try s.types(fixture.cancellation) } == refusal)
     #expect(fixture.failure { s throws(RemoteFailure) in try s.edgeTypes(fixture.cancellation) } == refusal)
@@ -89,7 +89,7 @@ struct ContractRuleTests {
 
   @Test("without any reason can't be read")
   func nameless() throws {
-    let fixture = try ServerFixture { _, connection in connection.contract(400, "[]") }
+    let fixture = try RemoteFixture { _, connection in connection.contract(400, "[]") }
     #expect(
       fixture.failure { s throws(RemoteFailure) in try s.currentKey(fixture.cancellation) } == .namelessRefusal(400))
   }
@@ -97,7 +97,7 @@ struct ContractRuleTests {
   @Test("of this contract leads nowhere: a redirect is not followed, with or without the key")
   func redirect() throws {
     let other = try RawServer { _, connection in connection.contract(200) }
-    let fixture = try ServerFixture { _, connection in connection.contract(307, "{}", ["Location: \(other.url)/"]) }
+    let fixture = try RemoteFixture { _, connection in connection.contract(307, "{}", ["Location: \(other.url)/"]) }
     guard case .unreadable = fixture.failure({ s throws(RemoteFailure) in try s.currentKey(fixture.cancellation) })
     else {
       return #expect(Bool(false), "the redirect was taken for an answer")
@@ -107,7 +107,7 @@ struct ContractRuleTests {
 }
 
 @Suite("An answer of the server")
-struct ServerAnswerTests {
+struct RemoteAnswerTests {
   @Test(
     "that is no JSON, too large, too deep or too many is unreadable",
     arguments: [
@@ -119,7 +119,7 @@ struct ServerAnswerTests {
     var limits = ServerLimits()
     limits.answerBytes = 30_000
     limits.answerValues = 1000
-    let fixture = try ServerFixture(limits) { request, connection in
+    let fixture = try RemoteFixture(limits) { request, connection in
       if request.target == "/keys/current" { return connection.contract(200, body) }
       // Without a length, so that the bound is met on the way.
       connection.write("HTTP/1.1 200 OK\r\nX-Marfa-Contract: 0\r\n\r\n" + body)
@@ -140,7 +140,7 @@ struct ServerAnswerTests {
   func endless() throws {
     var limits = ServerLimits()
     limits.answerBytes = 1 << 20
-    let fixture = try ServerFixture(limits) { _, connection in
+    let fixture = try RemoteFixture(limits) { _, connection in
       connection.write("HTTP/1.1 200 OK\r\nX-Marfa-Contract: 0\r\n\r\n")
       while connection.write([UInt8](repeating: 0x20, count: 65536)) {}
     }
@@ -151,7 +151,7 @@ struct ServerAnswerTests {
 
   @Test("is no longer waited for once cancelled, before or meanwhile")
   func cancel() throws {
-    let fixture = try ServerFixture { _, connection in connection.waitForEnd() }
+    let fixture = try RemoteFixture { _, connection in connection.waitForEnd() }
     let (server, cancellation, raw) = (fixture.server, fixture.cancellation, fixture.raw)
     let results = Lock<[RemoteFailure]>(.leaf, [])
     let queue = WorkQueue(name: "test-calls", threads: 8)
@@ -173,7 +173,7 @@ struct ServerAnswerTests {
   func environment() throws {
     var limits = NetworkLimits()
     limits.firstByte = .milliseconds(200)
-    let fixture = try ServerFixture(network: limits) { request, connection in
+    let fixture = try RemoteFixture(network: limits) { request, connection in
       if request.target == "/types" { return connection.waitForEnd() }
       connection.write("HTTP/1.1 200 OK\r\nX-Marfa-Contract: 0\r\nContent-Length: 99\r\n\r\n{")
       connection.reset()

@@ -114,7 +114,7 @@ struct EventTests {
 
   @Test("goes on from the cursor, in order, until the server ends it")
   func stream() throws {
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       connection.write(Self.head + "event: stream_cursor\ndata: {\"cursor\":\"9\"}\n\n:ping\n\n")
       connection.write(
         "id: 8\nevent: item.created\ndata: \(Wire.row())\n\nid: 9\nevent: item.updated\ndata: \(Wire.row())\n\n")
@@ -137,7 +137,7 @@ struct EventTests {
   @Test("stands still while its taker pauses, in the middle of one piece too, and loses nothing")
   func pause() throws {
     let count = 400
-    let fixture = try ServerFixture { _, connection in
+    let fixture = try RemoteFixture { _, connection in
       connection.write(Self.head + (1...count).map { "id: \($0)\nevent: weather\ndata: {}\n\n" }.joined())
       connection.close()
     }
@@ -153,7 +153,7 @@ struct EventTests {
 
   @Test("ends where its taker stops, and at an event that can't be read, after those before it")
   func stop() throws {
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       connection.write(
         Self.head + "id: 1\nevent: a\ndata: {}\n\nid: 2\nevent: b\ndata: nonsense\n\nid: 3\nevent: c\ndata: {}\n\n")
       connection.waitForEnd()
@@ -172,7 +172,7 @@ struct EventTests {
   func silence() throws {
     var limits = ServerLimits()
     limits.eventSilence = .seconds(2)
-    let fixture = try ServerFixture(limits) { _, connection in
+    let fixture = try RemoteFixture(limits) { _, connection in
       connection.write(Self.head)
       for _ in 0..<25 {
         connection.write(":\n")
@@ -189,7 +189,7 @@ struct EventTests {
 
   @Test("that is refused, of another contract, or none at all says so")
   func refused() throws {
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       switch request["last-event-id"] {
       case "1": connection.contract(401, #"{"error":{"code":"unauthorized","message":"no"}}"#)
       case "2": connection.reply(200, ["Content-Type: text/event-stream"])
@@ -202,7 +202,7 @@ struct EventTests {
       _ = fixture.server.events(after: cursor, taker)
       return taker.failure()
     }
-    #expect(failure("1") == .refused(ServerRefusal(status: 401, code: "unauthorized", message: "no", requestID: "r-1")))
+    #expect(failure("1") == .refused(RemoteRefusal(status: 401, code: "unauthorized", message: "no", requestID: "r-1")))
     #expect(failure("2") == .contractMismatch(named: []))
     #expect(failure("3") == .notTheServers(status: 502, retryAfter: nil))
     #expect(failure("4") == .unreadable("it is no stream of events"))
@@ -212,7 +212,7 @@ struct EventTests {
   func large() throws {
     var limits = ServerLimits()
     limits.eventBytes = 50_000
-    let fixture = try ServerFixture(limits) { _, connection in
+    let fixture = try RemoteFixture(limits) { _, connection in
       connection.write(Self.head + "data: ")
       while connection.write([UInt8](repeating: 0x78, count: 10_000)) {}
     }

@@ -8,7 +8,7 @@ import Testing
 struct ServerCallTests {
   @Test("goes to the bound origin under its prefix, with the key; but not to say who it is")
   func requests() throws {
-    let fixture = try ServerFixture(prefix: "/marfa") { request, connection in
+    let fixture = try RemoteFixture(prefix: "/marfa") { request, connection in
       switch request.target {
       case "/marfa/":
         connection.contract(200, #"{"name":"n","version":"1.2","instance_id":"i","contract":"0","features":["f"]}"#)
@@ -42,7 +42,7 @@ struct ServerCallTests {
   @Test("of items comes as pages of whole rows")
   func items() throws {
     let edges = #","edges":{"attached-to":{"data":[\#(Wire.edge())],"next_cursor":"e2"}}"#
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       if request.target.hasPrefix("/items/") {
         connection.contract(404, #"{"error":{"code":"item_not_found","message":"no"}}"#)
       } else if request.target.contains("cursor=") {
@@ -75,7 +75,7 @@ struct ServerCallTests {
 
   @Test("of edges comes by item, by what ends there, and by type")
   func edges() throws {
-    let fixture = try ServerFixture { _, connection in
+    let fixture = try RemoteFixture { _, connection in
       connection.contract(200, #"{"data":[\#(Wire.edge())],"next_cursor":null}"#)
     }
     let id = try #require(ItemID(Wire.id))
@@ -103,7 +103,7 @@ struct ServerCallTests {
       "null", "[]", "{}", "7",
     ])
   func hostileRows(item: String) throws {
-    let fixture = try ServerFixture { _, connection in
+    let fixture = try RemoteFixture { _, connection in
       connection.contract(200, #"{"data":[\#(Wire.row(item))],"next_cursor":null}"#)
     }
     guard
@@ -115,7 +115,7 @@ struct ServerCallTests {
 
   @Test("page by page ends with an error where a cursor repeats, and never goes round")
   func cursors() throws {
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       let next = request.target.contains("cursor=a") ? "b" : "a"
       connection.contract(200, #"{"data":[],"next_cursor":"\#(next)"}"#)
     }
@@ -135,7 +135,7 @@ struct ServerCallTests {
 struct ServerWriteTests {
   @Test("goes out byte for byte, and again the same")
   func write() throws {
-    let fixture = try ServerFixture(prefix: "/p") { request, connection in
+    let fixture = try RemoteFixture(prefix: "/p") { request, connection in
       if request.method == "DELETE" { return connection.contract(200, #"{"ok":true}"#) }
       connection.contract(201, Wire.row(), ["Idempotency-Replayed: true"])
     }
@@ -163,7 +163,7 @@ struct ServerWriteTests {
   @Test("as a file streams, with its type, and the answer names it")
   func upload() throws {
     let hash = try #require(Wire.hash)
-    let fixture = try ServerFixture { _, connection in
+    let fixture = try RemoteFixture { _, connection in
       connection.contract(201, #"{"hash":"\#(hash)","mime_type":"text/x","size_bytes":300000}"#)
     }
     let folder = try TemporaryFolder()
@@ -189,7 +189,7 @@ struct ServerWriteTests {
   func size() throws {
     let hash = try #require(Wire.hash)
     let there = hash.description
-    let fixture = try ServerFixture { request, connection in
+    let fixture = try RemoteFixture { request, connection in
       #expect(request.method == "HEAD")
       let isThere = request.target == "/blobs/\(there)"
       connection.write("HTTP/1.1 \(isThere ? 200 : 404) X\r\nX-Marfa-Contract: 0\r\nContent-Length: 12345\r\n\r\n")

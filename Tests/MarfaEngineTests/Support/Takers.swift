@@ -52,7 +52,7 @@ final class BytesTaker: BytesHandler {
     var ends = 0
   }
   private let state = Lock<Taken>(.leaf, Taken())
-  private let done = OneShot<Result<Void, BytesFailure>>()
+  private let done = OneShot<Result<Void, RangeFailure>>()
   private let onBytes: @Sendable (Int) -> Flow
 
   init(bytes: @escaping @Sendable (Int) -> Flow = { _ in .goOn }) { onBytes = bytes }
@@ -67,7 +67,7 @@ final class BytesTaker: BytesHandler {
     return onBytes(bytes.count)
   }
 
-  func end(_ result: Result<Void, BytesFailure>) {
+  func end(_ result: Result<Void, RangeFailure>) {
     let isFirst = state.withLock { state in
       state.ends += 1
       return state.ends == 1
@@ -77,7 +77,7 @@ final class BytesTaker: BytesHandler {
 
   var taken: Taken { state.withLock { $0 } }
   var text: String { String(decoding: taken.bytes, as: UTF8.self) }
-  func failure() -> BytesFailure? { if case .failure(let failure) = done.wait() { failure } else { nil } }
+  func failure() -> RangeFailure? { if case .failure(let failure) = done.wait() { failure } else { nil } }
 }
 
 /// Takes events.

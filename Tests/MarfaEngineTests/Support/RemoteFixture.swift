@@ -1,7 +1,7 @@
 @testable import MarfaEngine
 
 /// A scripted server with a ``Server`` that asks it, with the key `the-key`.
-struct ServerFixture {
+struct RemoteFixture {
   static let key = "the-key"
   let raw: RawServer
   let network: Network
@@ -15,7 +15,7 @@ struct ServerFixture {
     raw = try RawServer(answer)
     network = Network(limits: limits)
     server = Server(
-      origin: try Origin(raw.url + prefix), credential: try Credential(ServerFixture.key), network: network,
+      origin: try Origin(raw.url + prefix), credential: try Credential(RemoteFixture.key), network: network,
       limits: serverLimits)
   }
 
