@@ -96,14 +96,16 @@ struct NewFileTests {
   @Test("and not closed is kept aside under its name when its process ends")
   func open() throws {
     try withScratch(options) { scratch in
-      let path = try scratch.copy.store.stopped {
+      let (path, file) = try scratch.copy.store.stopped {
         let place = try scratch.place("a.txt")
         let (_, staged) = try scratch.tree.createFile(
           place.parent, place.name, mode: 0o640, owner: scratch.owner, writing: true)
         let file = try #require(staged)
         try Array("half".utf8).withUnsafeBytes { try file.descriptor.write($0, at: 0) }
-        return try asLeft(scratch)
+        file.wrote(at: 0, count: 4)
+        return (try asLeft(scratch), file)
       }
+      _ = try scratch.tree.seal(file, mtime: .now)
       let copy = try WorkingCopy(path: path, options: options)
       defer { copy.close() }
       #expect(try copy.names() == [])
