@@ -183,6 +183,11 @@ extension BlobFetch {
       if running.isWhole && !running.isKept && state.memory.isFull
         && !isWaitedFor(behind: running.position, state)
       {
+        // Nobody may come to have it go on.
+        if state.readers.isEmpty && state.wholes.isEmpty {
+          drop(request.id, &state)
+          return .stop
+        }
         state.requests[request.id]?.isPaused = true
         return .pause
       }

@@ -213,7 +213,7 @@ extension BlobFetch {
       + state.wholes.map { max($0.since, state.lastProgress) + $0.patience }
     guard let first = moments.min() else { return }
     state.isWatched = true
-    after.add { self.fetcher.alarm.at(max(first, now)) { self.look() } }
+    after.add { self.fetcher.alarm.at(max(first, now + 10_000_000)) { self.look() } }
   }
 
   /// Whoever waited long enough without a byte waits no more.

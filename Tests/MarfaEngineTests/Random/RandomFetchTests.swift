@@ -82,7 +82,7 @@ struct RandomFetchTests {
           }
         }
         while left.withLock({ $0 }) > 0 { usleep(1000) }
-        // (Once nobody asks: an unanswered source is not a crash's matter.)
+        // With nobody asking, nothing goes on.
         #expect(remote.settle())
         if round % 2 == 0 { try remote.reopen() } else { try remote.crash() }
       }
