@@ -4,12 +4,16 @@ public struct Queue: Sendable {
 
   /// The waiting writes in order, behind `after`, at most `limit`.
   public func writes(after: WriteID? = nil, limit: Int = 1000) throws(MarfaError) -> [QueuedWrite] {
-    try copy.store.snapshot { (connection) throws(MarfaError) in try connection.queue(after: after, limit: limit) }
+    try copy.store.snapshot { (connection) throws(MarfaError) in
+      try connection.saying(try connection.queue(after: after, limit: limit))
+    }
   }
 
   /// The waiting writes about an item, in order.
   public func writes(about item: ItemID) throws(MarfaError) -> [QueuedWrite] {
-    try copy.store.snapshot { (connection) throws(MarfaError) in try connection.queue(about: item) }
+    try copy.store.snapshot { (connection) throws(MarfaError) in
+      try connection.saying(try connection.queue(about: item))
+    }
   }
 
   /// The write that sends these bytes, when one waits.
@@ -43,7 +47,11 @@ public struct Queue: Sendable {
       switch write.verdict {
       case .blocked, .dead: break
       case .refused(let refusal) where refusal.becauseOf != nil:
-        throw .invalid("write \(id) waited on write \(refusal.becauseOf.map { "\($0)" } ?? ""): release that one")
+        // What it names must come to be first; what it only follows need not.
+        for other in write.dependsOn
+        where try change.connection.queuedWrite(other).map({ $0.state == .refused || $0.state == .dead }) ?? false {
+          throw .invalid("write \(id) needs what write \(other) makes; see to that one first")
+        }
       case .refused:
         throw .invalid("the server refused write \(id), and would again; discard it, and make the change anew")
       case nil, .accepted, .merged, .conflicted: throw .invalid("write \(id) waits for nothing but its turn")
@@ -84,5 +92,22 @@ public struct Queue: Sendable {
   private func find(_ id: WriteID, _ change: Tree.Change) throws(MarfaError) -> QueuedWrite {
     guard let write = try change.connection.queuedWrite(id) else { throw .invalid("no write \(id) is in the queue") }
     return write
+  }
+}
+
+extension Connection {
+  /// Writes with what they wait for: one that may not go yet, for another has to be answered, says which (contract,
+  /// `awaiting_dependency`). Its state stays ``WriteState/queued``: it goes by itself.
+  fileprivate func saying(_ writes: [QueuedWrite]) throws(MarfaError) -> [QueuedWrite] {
+    var writes = writes
+    for index in writes.indices where writes[index].state == .queued {
+      let ahead = try first(
+        """
+        SELECT x.ahead FROM waits x JOIN writes a ON a.number = x.ahead
+        WHERE x.write = ?1 AND (x.must = 1 OR a.state <> 'refused') ORDER BY x.ahead LIMIT 1
+        """, { $0.int(1, writes[index].id.number) }, { WriteID($0.int(0)) })
+      if let ahead { writes[index].verdict = .blocked(.awaitingDependency(ahead)) }
+    }
+    return writes
   }
 }

@@ -23,6 +23,10 @@ public final class WorkingCopy: Sendable {
   let blobStore: BlobStore
   let fetcher: Fetcher
   private let sealing = WorkQueue(name: "marfa-recovery", threads: 1)
+  /// What events told of the rows that are asked for.
+  let news = News()
+  /// What they told of edges, by the item that draws them.
+  let edgeNews = News()
   /// Its server, once it is connected to one.
   let link = Lock<ServerLink?>(.leaf, nil)
   private let isOver = Lock<Bool>(.leaf, false)
@@ -43,7 +47,7 @@ public final class WorkingCopy: Sendable {
     tree = Tree(store: store, blobs: blobStore, settings: options.tree)
     fetcher = Fetcher(blobs: blobStore, store: store, settings: options.fetching) {
       [observer = tree.observer] changes in
-      if !changes.isEmpty { observer.withLock { $0 }?(changes) }
+      if !changes.isEmpty { observer.withLock { $0 }?.body(changes) }
     }
     guard store.isWriter else {
       isNew = false

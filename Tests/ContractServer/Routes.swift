@@ -195,6 +195,7 @@ extension Instance {
           throw ServerRefusal(422, "idempotency_key_reused", "The key was used for another request.")
         }
         guard let body = row[2].optionalText else {
+          know(inquiry.exchange)
           throw ServerRefusal(422, "idempotency_result_not_retained", "The write was done; its result is not kept.")
         }
         var answer = Answer.json(Int(row[1].int), body)

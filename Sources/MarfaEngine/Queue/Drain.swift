@@ -26,14 +26,22 @@ final class Drain: Sendable {
     var hasCommits = false
     /// Nothing waits at all.
     var isIdle = false
-    /// Nothing is sent while a hydration replaces the rows.
-    var isHeld = false
+    /// Nothing but bytes is sent while a hydration replaces the rows.
+    var isHydrating = false
+    /// The server has shown that it is one, and the store is bound to it: nothing goes to any other.
+    var isBound = false
+    /// Writes are being chosen that will be sent.
+    var isLooking = false
+    /// The key was refused: one write at a time goes, to see whether it is taken again.
+    var isParked = false
     var inFlight: Set<WriteID> = []
     var uploads = 0
     /// How often in a row it failed environmentally.
     var failures = 0
     /// Nothing is sent before this.
     var notBefore: Deadline?
+    /// Nor before this, which the server asked for: nobody here cuts that short.
+    var asked: Deadline?
     /// Writes that a key could not make are tried again from then on.
     var retryBlocked: Deadline?
     /// Why the last pass ended, `nil` while all is well.
@@ -41,10 +49,22 @@ final class Drain: Sendable {
     /// Bytes of an upload that are on their way.
     var progress: [BlobHash: Int64] = [:]
 
+    /// Rows that could not be read back, and when they are tried again.
+    var unread: Set<ItemID> = []
+    var retryUnread: Deadline?
+
+    /// No wait is under way.
+    var mayAsk: Bool { (notBefore?.hasPassed ?? true) && (asked?.hasPassed ?? true) }
+
     func room(_ settings: Settings) -> Room {
-      Room(
-        writes: settings.writes - (inFlight.count - uploads), uploads: settings.uploads - uploads,
-        blocked: retryBlocked?.hasPassed ?? true)
+      let blocked = retryBlocked?.hasPassed ?? true
+      guard !isPaused, isBound, mayAsk else { return Room() }
+      if isParked {
+        return Room(writes: isHydrating || !inFlight.isEmpty ? 0 : 1, uploads: inFlight.isEmpty ? 1 : 0, blocked: true)
+      }
+      return Room(
+        writes: isHydrating ? 0 : settings.writes - (inFlight.count - uploads), uploads: settings.uploads - uploads,
+        blocked: blocked)
     }
   }
 
@@ -76,6 +96,8 @@ final class Drain: Sendable {
     try copy.store.write { (connection) throws(MarfaError) in
       _ = try connection.run("UPDATE writes SET state = 'queued' WHERE state = 'sending'")
     }
+    let isBound = try copy.origin() != nil
+    state.update { $0.isBound = isBound }
     startThread(named: "marfa-drain") { [self] in
       run()
       isDone.update { $0 = true }
@@ -101,17 +123,25 @@ final class Drain: Sendable {
     }
   }
 
-  /// Sends nothing while `body` runs, and nothing is on its way meanwhile.
+  /// Sends nothing about rows while `body` runs, and no answer about one is on its way meanwhile. Bytes go on.
   func holding<T, E: Error>(_ body: () throws(E) -> T) throws(E) -> T {
-    state.update { $0.isHeld = true }
+    state.update { $0.isHydrating = true }
     defer {
       state.update {
-        $0.isHeld = false
+        $0.isHydrating = false
         $0.isAwake = true
       }
     }
-    _ = state.wait { $0.inFlight.isEmpty || $0.isOver ? true : nil }
+    _ = state.wait { ($0.inFlight.count == $0.uploads && !$0.isLooking) || $0.isOver ? true : nil }
     return try body()
+  }
+
+  /// The store is bound to the server from now on.
+  func noteBound() {
+    state.update {
+      $0.isBound = true
+      $0.isAwake = true
+    }
   }
 
   /// Tries again now, whatever it waited for.
@@ -120,6 +150,7 @@ final class Drain: Sendable {
       $0.isAwake = true
       $0.notBefore = nil
       $0.retryBlocked = nil
+      $0.retryUnread = nil
       $0.failures = 0
     }
   }
@@ -147,27 +178,32 @@ final class Drain: Sendable {
     while true {
       let room: Room? = state.wait(until: nextLook()) { state in
         if state.isOver { return Room() }
-        guard state.isAwake, !state.isPaused, !state.isHeld, state.notBefore?.hasPassed ?? true else { return nil }
+        guard state.isAwake, state.isBound, state.mayAsk else { return nil }
+        state.isLooking = true
+        state.isAwake = false
+        state.hasCommits = false
         return state.room(settings)
       }
       if state.read({ $0.isOver }) { return }
-      state.update { state in
-        state.isAwake = room == nil
-        if room != nil { state.hasCommits = false }
+      guard let room else {
+        state.update { $0.isAwake = true }
+        continue
       }
-      guard let room else { continue }
       do throws(MarfaError) { try look(room) } catch {
         Log.error("the queue can't be read: \(error)")
         backOff(nil, .store(error))
       }
+      state.update { $0.isLooking = false }
+      readOwed()
     }
   }
 
   /// When to look again without being woken: soon after a commit, when a settling time may have ended, or when a wait
   /// has.
   private func nextLook() -> Deadline {
-    let (wait, hasCommits, isIdle) = state.read { ($0.notBefore, $0.hasCommits, $0.isIdle) }
-    if let wait, !wait.hasPassed { return .after(seconds: min(max(wait.secondsLeft, 0.01), 60)) }
+    let (waits, hasCommits, isIdle) = state.read { ([$0.notBefore, $0.asked], $0.hasCommits, $0.isIdle) }
+    let left = waits.compactMap { $0?.secondsLeft }.max() ?? 0
+    if left > 0 { return .after(seconds: min(max(left, 0.01), 60)) }
     return .after(seconds: hasCommits ? 0.05 : isIdle ? 60 : 0.25)
   }
 
@@ -175,7 +211,6 @@ final class Drain: Sendable {
     let now = Timestamp.now
     let counts = try copy.store.read { (connection) throws(MarfaError) in try connection.queueCounts() }
     state.update { $0.isIdle = counts.waiting == 0 }
-    try readOwed()
     var ready: [QueuedWrite] = []
     if room.uploads > 0 {
       ready += try copy.store.read { (connection) throws(MarfaError) in
@@ -212,37 +247,109 @@ final class Drain: Sendable {
     for write in going { senders.post { [self] in send(write) } }
   }
 
-  /// Reads back the rows of writes that were refused.
-  private func readOwed() throws(MarfaError) {
-    let owed = try copy.store.read { (connection) throws(MarfaError) in try connection.owed(limit: 50) }
+  // MARK: - Rows owed
+
+  /// Reads rows that are owed: of writes that were refused or whose answer was lost, and of items that came into the
+  /// slice. One that can't be read now keeps no other from it, and nothing from being sent.
+  private func readOwed() {
+    let (mayRead, unread) = state.update { state in
+      if state.retryUnread?.hasPassed ?? true { state.unread = [] }
+      return (!state.isOver && !state.isHydrating && state.mayAsk, state.unread)
+    }
+    guard mayRead else { return }
+    let limit = 16
+    guard
+      let known = try? copy.store.read({ (connection) throws(MarfaError) in
+        try connection.owed(limit: limit + unread.count)
+      })
+    else { return }
+    let owed = known.filter { !unread.contains($0) }.prefix(limit)
     for id in owed {
       do throws(RemoteFailure) {
-        let row = try server.item(id, cancellation)
-        try copy.applyReadBack(id, row)
+        try readBack(id)
       } catch {
-        if case .refused = error {
-          // Not this key's to read: there is nothing to put back but what is here.
-          try? copy.store.write { (connection) throws(MarfaError) in try connection.settleOwed(id) }
-          continue
-        }
-        if error != .canceled { backOff(error.retryAfter, .remote(error)) }
+        guard error != .canceled else { return }
+        if error.isEnvironmental { return backOff(error.retryAfter, .remote(error)) }
+        Log.warning("\(id) can't be read back now: \(error)")
+        putOff(id)
+      }
+      if state.read({ $0.isOver || $0.isHydrating }) { return }
+    }
+    if owed.count == limit { state.update { $0.isAwake = true } }
+  }
+
+  private func putOff(_ id: ItemID) {
+    state.update { state in
+      state.unread.insert(id)
+      if state.retryUnread?.hasPassed ?? true { state.retryUnread = .after(seconds: settings.longestWait) }
+    }
+  }
+
+  private func readBack(_ id: ItemID) throws(RemoteFailure) {
+    let heard = (item: copy.news.watch(id.bytes), edges: copy.edgeNews.watch(id.bytes))
+    defer {
+      copy.news.unwatch(id.bytes)
+      copy.edgeNews.unwatch(id.bytes)
+    }
+    let row: ItemRow?
+    do throws(RemoteFailure) { row = try server.item(id, cancellation) } catch {
+      // Not this key's to read: there is nothing to put back but what is here.
+      if case .refused(let refusal) = error, refusal.status != 401 {
+        try? copy.store.write { (connection) throws(MarfaError) in try connection.settleOwed(id) }
         return
       }
+      throw error
+    }
+    var edges = row?.edges.flatMap(\.edges) ?? []
+    for block in row?.edges ?? [] {
+      guard let next = block.nextCursor else { continue }
+      try Server.eachPage(from: next) { (cursor) throws(RemoteFailure) in
+        try server.edges(of: id, type: block.type, cursor: cursor, cancellation)
+      } _: { (page) throws(RemoteFailure) in
+        edges += page
+        guard edges.count <= 1_000_000 else { throw .unreadable("an item that draws more than a million edges") }
+      }
+    }
+    do throws(MarfaError) {
+      // Heard of meanwhile: it stays owed.
+      if try !copy.applyReadBack(id, row, edges, heard: heard) { state.update { $0.isAwake = true } }
+    } catch {
+      Log.error("a row that was read back could not be kept: \(error)")
+      putOff(id)
     }
   }
 
   // MARK: - One write
 
   private func send(_ write: QueuedWrite) {
+    let heard = copy.news.watch(write.row)
+    defer { copy.news.unwatch(write.row) }
     let (judgement, answer) = write.kind == .uploadBlob ? upload(write) : ask(write)
+    // First of all, whether anything may be asked now: once it is settled it may be chosen again.
+    note(judgement)
     do throws(MarfaError) {
-      try copy.settle(write, judgement, answer)
+      try copy.settle(write, judgement, answer, heard: heard, wait: pause(afterFailures:))
     } catch {
       // The answer could not be kept: it counts as a failure, and the write goes again under its key.
       Log.error("the answer to write \(write.id) could not be kept: \(error)")
-      try? copy.settle(write, .failure("the store could not take the answer: \(error)"), nil)
+      let failure = Judgement.failure("the store could not take the answer: \(error)")
+      do throws(MarfaError) { try copy.settle(write, failure, nil, wait: pause(afterFailures:)) } catch {
+        // Not even that: it waits as it is, and the next start sends it again.
+        Log.error("write \(write.id) can't be settled: \(error)")
+        backOff(nil, .store(error))
+      }
     }
-    after(write, judgement)
+    state.update { state in
+      state.inFlight.remove(write.id)
+      if write.kind == .uploadBlob { state.uploads -= 1 }
+      state.isAwake = true
+    }
+  }
+
+  /// How long a write that failed so often waits: what ails the server may pass.
+  private func pause(afterFailures failures: Int) -> Double {
+    failures == 0
+      ? settings.longestWait : min(settings.shortestWait * Double(1 << min(failures, 10)), settings.longestWait)
   }
 
   private func ask(_ write: QueuedWrite) -> (Judgement, WriteAnswer?) {
@@ -250,7 +357,35 @@ final class Drain: Sendable {
     let result: Result<WriteAnswer, RemoteFailure> = Result { () throws(RemoteFailure) in
       try server.send(request, cancellation)
     }
-    return (.of(write.kind, result), try? result.get())
+    let judgement = Judgement.of(write.kind, result)
+    guard judgement == .doneUnread(nil) else { return (judgement, try? result.get()) }
+    do throws(RemoteFailure) { return (.doneUnread(try readDone(write)), nil) } catch {
+      // It goes again under its key, and is told the same again.
+      switch error {
+      case .canceled: return (.canceled, nil)
+      case .contractMismatch(let named): return (.contractMismatch(named), nil)
+      case _ where error.isEnvironmental: return (.environmental(error), nil)
+      default: return (judgement, nil)
+      }
+    }
+  }
+
+  /// The row of a write that was done and whose answer is lost; `nil` when the server shows none.
+  private func readDone(_ write: QueuedWrite) throws(RemoteFailure) -> Tree.Change.Answered? {
+    if let item = write.item {
+      return try server.item(item, cancellation).map { .item($0) }
+    }
+    guard let id = write.edge, write.kind != .deleteEdge else { return nil }
+    let edge = try? copy.edges.get(id)
+    guard let source = write.body["source_id"]?.string.flatMap({ ItemID($0) }) ?? edge?.source else { return nil }
+    var found: EdgeRow?
+    try Server.eachPage { (cursor) throws(RemoteFailure) in
+      let page = try server.edges(of: source, type: edge?.type, cursor: cursor, cancellation)
+      found = found ?? page.rows.first { $0.id == id }
+      return found == nil ? page : Page(rows: [], nextCursor: nil)
+    } _: { (_) throws(RemoteFailure) in
+    }
+    return found.map { .edge($0) }
   }
 
   private func upload(_ write: QueuedWrite) -> (Judgement, WriteAnswer?) {
@@ -265,7 +400,7 @@ final class Drain: Sendable {
     } catch {
       guard case .bytesAbsent = error else {
         Log.warning("an upload waits: its bytes can't be opened: \(error)")
-        return (.environmental(.file(Errno(EIO))), nil)
+        return (.unsendable("its bytes can't be opened: \(error)"), nil)
       }
       return (
         .verdict(.refused(Refusal(code: "bytes_gone", message: "the bytes \(hash) are not beside the store any more"))),
@@ -284,20 +419,21 @@ final class Drain: Sendable {
     return (.of(upload: hash, result), nil)
   }
 
-  private func after(_ write: QueuedWrite, _ judgement: Judgement) {
-    state.update { state in
-      state.inFlight.remove(write.id)
-      if write.kind == .uploadBlob { state.uploads -= 1 }
-      state.isAwake = true
-    }
+  /// What an answer says of the server and the way to it.
+  private func note(_ judgement: Judgement) {
     switch judgement {
     case .verdict(.blocked(.credentialRefused(grant: nil))):
+      state.update { $0.isParked = true }
       backOff(nil, .credential)
     case .verdict, .doneUnread, .failure:
       state.update {
         $0.failures = 0
         $0.trouble = nil
+        // The key is taken again: what it could not make before is tried at once.
+        if $0.isParked { $0.retryBlocked = nil }
+        $0.isParked = false
       }
+    case .unsendable: break
     case .environmental(let failure): backOff(failure.retryAfter, .remote(failure))
     case .contractMismatch(let named): backOff(nil, .remote(.contractMismatch(named: named)))
     case .canceled: break
@@ -309,12 +445,15 @@ final class Drain: Sendable {
     state.update { state in
       let isNew = state.trouble != trouble
       state.trouble = trouble
+      if let seconds, state.asked.map({ $0.secondsLeft < Double(seconds) }) ?? true {
+        // A little more: clocks and ways differ.
+        state.asked = .after(seconds: Double(seconds) + 0.05)
+      }
       // Those that were in flight together fail together, and that is one failure.
       guard state.notBefore?.hasPassed ?? true else { return }
       let doubled = settings.shortestWait * Double(1 << min(state.failures, 10))
-      let wait = max(min(doubled, settings.longestWait), Double(seconds ?? 0))
       state.failures += 1
-      state.notBefore = .after(seconds: wait)
+      state.notBefore = .after(seconds: min(doubled, settings.longestWait))
       if isNew { Log.warning("nothing is sent for now: \(trouble)") }
     }
   }
@@ -340,7 +479,7 @@ public enum DrainTrouble: Sendable, Equatable, CustomStringConvertible {
 
 extension Connection {
   /// Uploads that may be sent now, in order.
-  fileprivate func uploadsReady(at now: Timestamp, limit: Int, blocked: Bool) throws(MarfaError) -> [QueuedWrite] {
+  func uploadsReady(at now: Timestamp, limit: Int, blocked: Bool) throws(MarfaError) -> [QueuedWrite] {
     try writes(
       try all(
         """
@@ -354,38 +493,32 @@ extension Connection {
         + (blocked
           ? try all(
             """
-            SELECT number FROM writes WHERE kind = 'upload_blob' AND state = 'blocked'
+            SELECT number FROM writes WHERE state = 'blocked' AND kind = 'upload_blob'
               AND json_extract(verdict, '$.reason') = 'credential_refused' ORDER BY number LIMIT ?1
             """, { $0.int(1, Int64(limit)) }, { WriteID($0.int(0)) }) : [])
     ).prefix(limit).map { $0 }
   }
 
-  /// Other writes that may be sent now, in order: what they name and follow has been answered.
-  ///
-  /// Those that may go stand near the head, for they are answered in order; so it is looked through in pieces.
-  fileprivate func writesReady(at now: Timestamp, limit: Int, blocked: Bool) throws(MarfaError) -> [QueuedWrite] {
-    var last: Int64 = 0
-    while true {
-      let piece = try all(
+  /// Other writes that may be sent now, in order: what they name and follow has been answered (schema, `waits`).
+  func writesReady(at now: Timestamp, limit: Int, blocked: Bool) throws(MarfaError) -> [QueuedWrite] {
+    var ready = try all(
+      """
+      SELECT number FROM writes WHERE state = 'queued' AND waits = 0 AND kind <> 'upload_blob' AND not_before <= ?1
+      ORDER BY number LIMIT ?2
+      """,
+      {
+        $0.time(1, now)
+        $0.int(2, Int64(limit))
+      }, { WriteID($0.int(0)) })
+    if blocked {
+      ready += try all(
         """
-        SELECT w.number, w.not_before <= ?1 AND (w.state = 'queued'
-            OR (?2 AND json_extract(w.verdict, '$.reason') = 'credential_refused'))
-          AND NOT EXISTS (SELECT 1 FROM writes a WHERE a.number = w.follows AND a.state <> 'refused')
-          AND (w.depends_on IS NULL OR NOT EXISTS (SELECT 1 FROM json_each('[' || w.depends_on || ']') d
-            JOIN writes a ON a.number = d.value))
-        FROM writes w WHERE w.state IN ('queued', 'blocked') AND w.kind <> 'upload_blob' AND w.number > ?3
-        ORDER BY w.number LIMIT 256
-        """,
-        {
-          $0.time(1, now)
-          $0.bool(2, blocked)
-          $0.int(3, last)
-        }, { (WriteID($0.int(0)), $0.bool(1)) })
-      let ready = piece.filter { $0.1 }.map { $0.0 }
-      if !ready.isEmpty { return try writes(Array(ready.prefix(limit))) }
-      guard piece.count == 256, let end = piece.last else { return [] }
-      last = end.0.number
+        SELECT number FROM writes WHERE state = 'blocked' AND waits = 0 AND kind <> 'upload_blob'
+          AND json_extract(verdict, '$.reason') = 'credential_refused' ORDER BY number LIMIT ?1
+        """, { $0.int(1, Int64(limit)) }, { WriteID($0.int(0)) })
+      ready.sort { $0.number < $1.number }
     }
+    return try writes(Array(ready.prefix(limit)))
   }
 
   private func writes(_ ids: [WriteID]) throws(MarfaError) -> [QueuedWrite] {

@@ -2,14 +2,16 @@
 enum Judgement: Equatable, Sendable {
   /// One of the six. The queue does what it says.
   case verdict(Verdict)
-  /// The server did it earlier and no longer has the answer: the row is to be read.
-  case doneUnread
+  /// The server did it earlier and no longer has the answer: the row is to be read. It carries the row once that is done.
+  case doneUnread(Tree.Change.Answered?)
   /// It passes by itself: tried again without limit, never counted. It ends the pass.
   case environmental(RemoteFailure)
   /// Neither environmental nor final: counted, and the fifth time the write is dead.
   case failure(String)
   /// The other side speaks another contract: no verdict, not counted; it ends the pass.
   case contractMismatch([String])
+  /// This device can't send it now, though its bytes are there: it stays as it is, uncounted, and others go on.
+  case unsendable(String)
   /// The call was cancelled: the write stays as it is.
   case canceled
 
@@ -49,7 +51,7 @@ enum Judgement: Equatable, Sendable {
     case .unreachable, .timedOut, .notTheServers, .busy: .environmental(failure)
     case .contractMismatch(let named): .contractMismatch(named)
     case .unreadable(let words): .failure("the server's answer can't be used: \(words)")
-    case .file(let error): .failure("the bytes can't be read: \(error)")
+    case .file(let error): .unsendable("the bytes can't be read: \(error)")
     case .canceled: .canceled
     case .refused(let refusal): judge(kind, refusal)
     }
@@ -73,7 +75,7 @@ enum Judgement: Equatable, Sendable {
     case (409, "idempotency_key_in_flight"):
       return .failure("the server still works on an earlier try (\(refusal.code))")
     case (422, "idempotency_key_reused"): return .verdict(.blocked(.keySpent))
-    case (422, "idempotency_result_not_retained"): return .doneUnread
+    case (422, "idempotency_result_not_retained"): return .doneUnread(nil)
     default: return final
     }
   }

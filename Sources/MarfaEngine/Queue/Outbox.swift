@@ -68,17 +68,18 @@ struct Outbox {
   }
 
   /// Merges properties into an item and queues the update on the version held. With `folding`, a create or update of it
-  /// that has not gone out is changed instead. Answers the write that now carries the change.
+  /// that has not gone out is changed instead. `baseVersion`: it is a change of that version, older than the one held.
+  /// Answers the write that now carries the change.
   @discardableResult
-  func updateItem(_ id: ItemID, _ changes: JSON.Object, type: String? = nil, folding: Bool) throws(MarfaError)
-    -> WriteID
-  {
+  func updateItem(
+    _ id: ItemID, _ changes: JSON.Object, type: String? = nil, folding: Bool, baseVersion: Int64? = nil
+  ) throws(MarfaError) -> WriteID {
     guard let item = try connection.item(id) else { throw .itemNotFound(id) }
     try keepServed(id)
     var properties = item.properties
     properties.merge(changes)
     try connection.setItem(id, type: type ?? item.type, properties: properties)
-    if folding, let waiting = try unsentFields(of: id) {
+    if folding, let waiting = try unsentFields(of: id), (waiting.base ?? 0) <= baseVersion ?? .max {
       var body = waiting.body
       var merged = body["properties"]?.object ?? [:]
       merged.merge(changes)
@@ -96,21 +97,28 @@ struct Outbox {
     let upload = try upload(of: changes, mimeType: properties["mime_type"]?.string)
     return try insert(
       .updateItem, item: id, blob: changes["blob_ref"]?.string.flatMap { BlobHash($0) },
-      body: ["properties": .object(changes)], baseVersion: item.version, dependsOn: [try createWrite(of: id), upload])
+      body: ["properties": .object(changes)], baseVersion: baseVersion ?? item.version,
+      dependsOn: [try createWrite(of: id), upload])
   }
 
   /// The newest create or update of an item, when it has not gone out and nothing but tags follows it.
-  private func unsentFields(of id: ItemID) throws(MarfaError) -> (id: WriteID, kind: WriteKind, body: JSON.Object)? {
+  private func unsentFields(of id: ItemID) throws(MarfaError) -> (
+    id: WriteID, kind: WriteKind, body: JSON.Object, base: Int64?
+  )? {
     let newest = try connection.first(
       """
-      SELECT number, kind, body, gone_out = 0 AND state = 'queued' FROM writes
+      SELECT number, kind, body, gone_out = 0 AND state = 'queued', base_version FROM writes
       WHERE item = ?1 AND kind NOT IN ('add_tag', 'remove_tag') ORDER BY number DESC LIMIT 1
       """, { $0.id(1, id) },
-      { (WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3)) })
-    guard let (write, kind, body, unsent) = newest, unsent, let kind, kind == .createItem || kind == .updateItem else {
-      return nil
-    }
-    return (write, kind, body)
+      {
+        (
+          WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3),
+          $0.optionalInt(4)
+        )
+      })
+    guard let (write, kind, body, unsent, base) = newest, unsent, let kind, kind == .createItem || kind == .updateItem
+    else { return nil }
+    return (write, kind, body, base)
   }
 
   /// The create of an item, when it still waits.
@@ -142,7 +150,48 @@ struct Outbox {
     try relink(id)
     for hash in blobs { try releaseUpload(hash) }
     try connection.setItem(id, state: .trashed)
-    return try insert(.deleteItem, item: id)
+    return try insert(.deleteItem, item: id, dependsOn: try aheadOfDeleting(id))
+  }
+
+  /// The server puts an item's children into the bin with it. What is on its way out of it goes first; so does a child
+  /// that is being deleted itself, or its delete would find it in the bin.
+  private func aheadOfDeleting(_ id: ItemID) throws(MarfaError) -> [WriteID] {
+    try connection.all(
+      """
+      SELECT w.number FROM served s JOIN writes w ON w.edge = s.id
+      WHERE json_extract(s.row, '$.source') = ?2 AND json_extract(s.row, '$.type') = 'parent-of'
+        AND w.state IN ('queued', 'sending', 'blocked')
+      UNION SELECT w.number FROM edges e JOIN writes w ON w.item = e.target
+      WHERE e.source = ?1 AND e.type = 'parent-of' AND w.kind = 'delete_item'
+        AND w.state IN ('queued', 'sending', 'blocked')
+      """,
+      {
+        $0.id(1, id)
+        $0.text(2, "\(id)")
+      }, { WriteID($0.int(0)) })
+  }
+
+  /// The server knows one parent of a child and no ring: an edge that gives `child` the parent `parent` waits for the
+  /// writes that take the child from another one, or the parent, or one above it, from where it was.
+  private func aheadOfMoving(_ child: ItemID, to parent: ItemID, by edge: EdgeID) throws(MarfaError) -> [WriteID] {
+    var ahead = try movesWaiting(of: child).filter { $0.edge != edge }.map(\.id)
+    var above: ItemID? = parent
+    var seen: Set<ItemID> = [child]
+    while let item = above, seen.insert(item).inserted {
+      ahead += try movesWaiting(of: item).map(\.id)
+      above = try connection.edges(to: item, type: Edge.parentOf).first?.source
+    }
+    return ahead
+  }
+
+  /// Writes that wait about an edge that the server has, between a child and its parent.
+  private func movesWaiting(of child: ItemID) throws(MarfaError) -> [(id: WriteID, edge: EdgeID?)] {
+    try connection.all(
+      """
+      SELECT w.number, w.edge FROM served s JOIN writes w ON w.edge = s.id
+      WHERE json_extract(s.row, '$.target') = ?1 AND json_extract(s.row, '$.type') = 'parent-of'
+        AND w.state IN ('queued', 'sending', 'blocked')
+      """, { $0.text(1, "\(child)") }, { (WriteID($0.int(0)), $0.edgeID(1)) })
   }
 
   private func withdraw(_ id: ItemID) throws(MarfaError) {
@@ -226,9 +275,13 @@ struct Outbox {
       for tag in try connection.tags(of: id) { try connection.removeTagRow(id, tag) }
     }
     for tag in tags { try connection.addTagRow(id, tag) }
+    var body: JSON.Object = ["tags": .array(tags.map { .string($0) })]
+    // A replacement is of all of it: what it does not name would be gone.
+    if replacing, let extensions = try connection.fullItem(id)?.extensions, !extensions.isEmpty {
+      body["extensions"] = .object(extensions)
+    }
     return try insert(
-      replacing ? .replaceMetadata : .mergeMetadata, item: id,
-      body: ["tags": .array(tags.map { .string($0) })], dependsOn: [try createWrite(of: id)])
+      replacing ? .replaceMetadata : .mergeMetadata, item: id, body: body, dependsOn: [try createWrite(of: id)])
   }
 
   func writeExtension(_ id: ItemID, _ namespace: String, _ value: JSON.Object?) throws(MarfaError) -> WriteID {
@@ -248,13 +301,14 @@ struct Outbox {
   /// Draws an edge and queues its create, waiting on the creates of both ends.
   @discardableResult
   func createEdge(_ edge: Edge) throws(MarfaError) -> WriteID {
+    let moves = edge.type == Edge.parentOf ? try aheadOfMoving(edge.target, to: edge.source, by: edge.id) : []
     try connection.insertEdge(edge)
     return try insert(
       .createEdge, edge: edge.id,
       body: [
         "source_id": .string("\(edge.source)"), "target_id": .string("\(edge.target)"),
         "edge_type": .string(edge.type), "properties": .object(edge.properties),
-      ], dependsOn: [try createWrite(of: edge.source), try createWrite(of: edge.target)])
+      ], dependsOn: [try createWrite(of: edge.source), try createWrite(of: edge.target)] + moves)
   }
 
   /// Changes an edge's properties or one of its ends. With `folding`, a create of it that has not gone out is changed
@@ -278,12 +332,16 @@ struct Outbox {
       edge.properties.merge(properties)
       changes["properties"] = .object(edge.properties)
     }
+    var moves: [WriteID] = []
+    if let source, edge.type == Edge.parentOf { moves = try aheadOfMoving(edge.target, to: source, by: id) }
     try connection.setEdge(edge)
     let newest = try connection.first(
       "SELECT number, kind, body, gone_out = 0 AND state = 'queued' FROM writes WHERE edge = ?1 ORDER BY number DESC LIMIT 1",
       { $0.id(1, id) },
       { (WriteID($0.int(0)), WriteKind(rawValue: $0.text(1)), Connection.object($0.text(2)), $0.bool(3)) })
-    if folding, let (write, kind, body, unsent) = newest, unsent, kind == .createEdge || kind == .updateEdge {
+    if folding, let (write, kind, body, unsent) = newest, unsent, kind == .createEdge || kind == .updateEdge,
+      moves.allSatisfy({ $0.number < write.number })
+    {
       var merged = body
       merged.merge(changes)
       try setBody(write, merged)
@@ -292,12 +350,12 @@ struct Outbox {
         [
           kind == .updateEdge ? try createEdgeWrite(id) : nil, try createWrite(of: edge.source),
           try createWrite(of: edge.target),
-        ])
+        ] + moves)
       return write
     }
     return try insert(
       .updateEdge, edge: id, body: changes, baseVersion: edge.version,
-      dependsOn: [try createEdgeWrite(id), try createWrite(of: edge.source), try createWrite(of: edge.target)])
+      dependsOn: [try createEdgeWrite(id), try createWrite(of: edge.source), try createWrite(of: edge.target)] + moves)
   }
 
   private func createEdgeWrite(_ id: EdgeID) throws(MarfaError) -> WriteID? {

@@ -1,7 +1,10 @@
 /// What the queue makes of a judgement, in one transaction.
 extension WorkingCopy {
-  /// Does to a write that was sent what came of it.
-  func settle(_ write: QueuedWrite, _ judgement: Judgement, _ answer: WriteAnswer?) throws(MarfaError) {
+  /// Does to a write that was sent what came of it. `heard` is what ``News/watch(_:)`` answered before it went out.
+  /// `wait`: how long a write that failed this often, or can't be sent now, waits before it is tried again.
+  func settle(
+    _ write: QueuedWrite, _ judgement: Judgement, _ answer: WriteAnswer?, heard: Int = 0, wait: (Int) -> Double
+  ) throws(MarfaError) {
     var isUnreadable: String?
     var answered = Tree.Change.Answered.nothing
     if case .verdict(let verdict) = judgement, verdict.isSuccess, let answer {
@@ -12,20 +15,30 @@ extension WorkingCopy {
     try change { (change) throws(MarfaError) in
       // Taken back meanwhile, by hand: nobody waits for this answer.
       guard let current = try change.connection.queuedWrite(write.id), current.state == .sending else { return }
+      let isOvertaken = news.isHeard(current.row, since: heard)
       switch judgement {
       case .verdict(let verdict):
         switch verdict {
-        case .accepted: try change.accept(current, answered, asMade: true, mustRead: false)
-        case .merged, .conflicted: try change.accept(current, answered, asMade: false, mustRead: answered.isNothing)
+        case .accepted:
+          try change.accept(current, answered, asMade: true, mustRead: false, isOvertaken: isOvertaken)
+        case .merged, .conflicted:
+          try change.accept(
+            current, answered, asMade: false, mustRead: answered.isNothing, isOvertaken: isOvertaken)
         case .refused(let refusal): try change.refuse(current, refusal)
         case .blocked: try change.connection.setVerdict(current.id, .blocked, verdict)
         case .dead(let words): try change.bury(current, words)
         }
-      case .doneUnread: try change.accept(current, .nothing, asMade: false, mustRead: true)
+      case .doneUnread(let row):
+        try change.accept(
+          current, row ?? .nothing, asMade: row.map { current.landedAsMade(as: $0) } ?? false,
+          mustRead: row == nil && current.kind != .deleteEdge, isOvertaken: isOvertaken)
       case .environmental, .contractMismatch, .canceled: try change.connection.setVerdict(current.id, .queued, nil)
+      case .unsendable: try change.connection.setQueued(current.id, after: wait(0), change.now)
       case .failure(let words):
         let failures = try change.connection.countFailure(current.id)
-        guard failures >= Judgement.ceiling else { return try change.connection.setVerdict(current.id, .queued, nil) }
+        guard failures >= Judgement.ceiling else {
+          return try change.connection.setQueued(current.id, after: wait(failures), change.now)
+        }
         try change.bury(current, words)
       }
     }
@@ -34,19 +47,30 @@ extension WorkingCopy {
     }
   }
 
-  /// Takes a row that was read back; `nil`: the server has none.
-  func applyReadBack(_ id: ItemID, _ row: ItemRow?) throws(RemoteFailure) {
-    do throws(MarfaError) {
-      try change { (change) throws(MarfaError) in
-        try change.connection.settleOwed(id)
-        guard let row else { return try change.forget(id, purged: false) }
-        try change.receive(row, slice: try change.connection.slice())
-        for block in row.edges {
-          for edge in block.edges { try change.receive(edge) }
-        }
+  /// Takes a row that was read back, with the edges it draws; `nil`: the server has none. Answers false when events told
+  /// of the row while it was read: it is read again then, for they may be newer.
+  func applyReadBack(_ id: ItemID, _ row: ItemRow?, _ edges: [EdgeRow], heard: (item: Int, edges: Int))
+    throws(MarfaError)
+    -> Bool
+  {
+    try change { (change) throws(MarfaError) in
+      if news.isHeard(id.bytes, since: heard.item) || edgeNews.isHeard(id.bytes, since: heard.edges) { return false }
+      try change.connection.settleOwed(id)
+      guard let row else {
+        try change.forget(id, purged: false)
+        return true
       }
-    } catch {
-      Log.error("a row that was read back could not be kept: \(error)")
+      try change.receive(row, slice: try change.connection.slice())
+      guard try change.connection.item(id) != nil else { return true }
+      for edge in edges { try change.receive(edge) }
+      guard row.carriesEdges else { return true }
+      // Those it does not draw any more.
+      let drawn = Set(edges.map(\.id))
+      for edge in try change.connection.edges(touching: id)
+      where edge.source == id && edge.version > 0 && !drawn.contains(edge.id) {
+        try change.forget(edge.id)
+      }
+      return true
     }
   }
 }
@@ -99,7 +123,34 @@ extension Verdict {
   }
 }
 
+extension QueuedWrite {
+  /// What events and answers call the row it is about.
+  var row: Bytes128? { item?.bytes ?? edge?.bytes }
+
+  /// True when a row that was read says that the write was done as it was made, and nothing after it.
+  fileprivate func landedAsMade(as answer: Tree.Change.Answered) -> Bool {
+    let (version, properties): (Int64, JSON.Object)
+    switch answer {
+    case .item(let row): (version, properties) = (row.version, row.properties)
+    case .edge(let row): (version, properties) = (row.version, row.properties)
+    case .metadata, .extensions, .stored, .nothing: return false
+    }
+    guard version == (baseVersion ?? 0) + 1 else { return false }
+    return (body["properties"]?.object ?? [:]).members.allSatisfy {
+      $0.value == .null || properties[$0.key] == $0.value
+    }
+  }
+}
+
 extension Connection {
+  /// A write waits a while before it goes again.
+  fileprivate func setQueued(_ id: WriteID, after seconds: Double, _ now: Timestamp) throws(MarfaError) {
+    try run("UPDATE writes SET state = 'queued', verdict = NULL, not_before = max(not_before, ?2) WHERE number = ?1") {
+      $0.int(1, id.number)
+      $0.time(2, Timestamp(nanoseconds: now.nanoseconds + Int64(seconds * 1e9)))
+    }
+  }
+
   /// One failure more; answers how many there are.
   fileprivate func countFailure(_ id: WriteID) throws(MarfaError) -> Int {
     try run("UPDATE writes SET failures = failures + 1 WHERE number = ?1") { $0.int(1, id.number) }

@@ -36,8 +36,66 @@ extension Schema {
       row TEXT NOT NULL                      -- as it came
     ) STRICT, WITHOUT ROWID;
 
-    -- Writes that may be sent, in their order.
-    CREATE INDEX writes_waiting ON writes(number) WHERE state IN ('queued', 'blocked');
-    CREATE INDEX writes_uploads ON writes(number) WHERE kind = 'upload_blob' AND state = 'queued';
+    -- Edges of parents and children about which a write waits, by what they join on the server: the order of such writes
+    -- counts there.
+    CREATE INDEX served_by_child ON served(json_extract(row, '$.target'))
+      WHERE json_extract(row, '$.type') = 'parent-of';
+    CREATE INDEX served_by_parent ON served(json_extract(row, '$.source'))
+      WHERE json_extract(row, '$.type') = 'parent-of';
+
+    -- Which version of its item, naming which bytes, a file's staged content began with.
+    ALTER TABLE nodes ADD COLUMN staged_version INTEGER;
+    ALTER TABLE nodes ADD COLUMN staged_over BLOB CHECK(staged_over IS NULL OR length(staged_over) = 32);
+    """
+
+  /// Which writes may go now, kept as they come and go: looking for them must not walk a long queue.
+  static let version2Queue = """
+    -- What a write waits for, of what is in the queue: `depends_on` (`must`) and `follows`. One that was refused holds up
+    -- what must have it, and not what only follows it.
+    CREATE TABLE waits(
+      ahead INTEGER NOT NULL,
+      write INTEGER NOT NULL,
+      must INTEGER NOT NULL CHECK(must IN (0, 1)),
+      PRIMARY KEY(ahead, write)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX waits_by_write ON waits(write, ahead, must);
+    -- 1 while something in `waits` holds it up; the triggers below keep it.
+    ALTER TABLE writes ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
+
+    CREATE TRIGGER waits_in AFTER INSERT ON writes WHEN NEW.follows IS NOT NULL OR NEW.depends_on IS NOT NULL BEGIN
+      INSERT INTO waits SELECT number, NEW.number, 0 FROM writes WHERE number = NEW.follows;
+      INSERT OR REPLACE INTO waits SELECT a.number, NEW.number, 1
+        FROM json_each('[' || coalesce(NEW.depends_on, '') || ']') d JOIN writes a ON a.number = d.value;
+      UPDATE writes SET waits = EXISTS(SELECT 1 FROM waits x JOIN writes a ON a.number = x.ahead
+        WHERE x.write = writes.number AND (x.must = 1 OR a.state <> 'refused')) WHERE number = NEW.number;
+    END;
+    CREATE TRIGGER waits_on AFTER UPDATE OF follows, depends_on ON writes BEGIN
+      DELETE FROM waits WHERE write = NEW.number;
+      INSERT INTO waits SELECT number, NEW.number, 0 FROM writes WHERE number = NEW.follows;
+      INSERT OR REPLACE INTO waits SELECT a.number, NEW.number, 1
+        FROM json_each('[' || coalesce(NEW.depends_on, '') || ']') d JOIN writes a ON a.number = d.value;
+      UPDATE writes SET waits = EXISTS(SELECT 1 FROM waits x JOIN writes a ON a.number = x.ahead
+        WHERE x.write = writes.number AND (x.must = 1 OR a.state <> 'refused')) WHERE number = NEW.number;
+    END;
+    CREATE TRIGGER waits_out AFTER DELETE ON writes BEGIN
+      DELETE FROM waits WHERE write = OLD.number;
+      UPDATE writes SET waits = EXISTS(SELECT 1 FROM waits x JOIN writes a ON a.number = x.ahead
+        WHERE x.write = writes.number AND (x.must = 1 OR a.state <> 'refused'))
+        WHERE number IN (SELECT write FROM waits WHERE ahead = OLD.number);
+      DELETE FROM waits WHERE ahead = OLD.number;
+    END;
+    CREATE TRIGGER waits_refused AFTER UPDATE OF state ON writes WHEN (NEW.state = 'refused') <> (OLD.state = 'refused')
+    BEGIN
+      UPDATE writes SET waits = EXISTS(SELECT 1 FROM waits x JOIN writes a ON a.number = x.ahead
+        WHERE x.write = writes.number AND (x.must = 1 OR a.state <> 'refused'))
+        WHERE number IN (SELECT write FROM waits WHERE ahead = NEW.number);
+    END;
+    -- Those that were queued before this version.
+    UPDATE writes SET depends_on = depends_on WHERE depends_on IS NOT NULL OR follows IS NOT NULL;
+
+    CREATE INDEX writes_ready ON writes(number) WHERE state = 'queued' AND waits = 0 AND kind <> 'upload_blob';
+    CREATE INDEX writes_uploads ON writes(number) WHERE state = 'queued' AND kind = 'upload_blob';
+    CREATE INDEX writes_blocked ON writes(number) WHERE state = 'blocked';
+    CREATE INDEX writes_refused ON writes(number) WHERE state = 'refused';
     """
 }

@@ -28,8 +28,14 @@ final class Store: Sendable {
   func precede(with body: any StorePrologue) { prologue.withLock { $0 = body } }
 
   /// Told of every commit, under the writer's lock: it must only note it.
-  private let commitObserver = Lock<(@Sendable () -> Void)?>(.leaf, nil)
-  func onCommit(_ body: (@Sendable () -> Void)?) { commitObserver.withLock { $0 = body } }
+  /// In a structure: a bare closure in a generic place is wrapped anew each time it is looked at.
+  private struct CommitObserver {
+    var body: @Sendable () -> Void
+  }
+  private let commitObserver = Lock<CommitObserver?>(.leaf, nil)
+  func onCommit(_ body: (@Sendable () -> Void)?) {
+    commitObserver.withLock { $0 = body.map { CommitObserver(body: $0) } }
+  }
   /// What to do once the transaction under way is committed. Filled and emptied under the writer's lock.
   private let committed = Lock<[@Sendable () -> Void]>(.leaf, [])
 
@@ -141,7 +147,7 @@ final class Store: Sendable {
       }
       commitCount.withLock { $0 += 1 }
       for job in jobs { job() }
-      if let observer = commitObserver.withLock({ $0 }) { observer() }
+      if let observer = commitObserver.withLock({ $0 }) { observer.body() }
       return result
     }
   }

@@ -15,6 +15,8 @@ final class Follower: Sendable {
     /// Wake up and try again, whatever it waits for.
     var isAwake = false
     var isHydrationWanted = false
+    /// The stream that is held now.
+    var stream: Handler?
     var isLive = false
     var trouble: RemoteFailure?
     var progress: HydrationProgress?
@@ -24,23 +26,32 @@ final class Follower: Sendable {
   private final class Handler: EventHandler {
     struct Waiting {
       var events: [ServerEvent] = []
+      /// About how many bytes they hold.
+      var size = 0
+      /// Wake up: there is something else to do.
+      var isWoken = false
       var isPaused = false
       var end: Result<Void, RemoteFailure>?
     }
     let waiting = Monitor(Waiting())
     /// So many wait before the network is asked to.
     static let limit = 1000
+    /// Or so many bytes.
+    static let sizeLimit = 4 << 20
 
     func event(_ event: ServerEvent) -> Flow {
       waiting.update { waiting in
         waiting.events.append(event)
-        guard waiting.events.count >= Self.limit else { return .goOn }
+        waiting.size += event.raw.roughSize
+        guard waiting.events.count >= Self.limit || waiting.size >= Self.sizeLimit else { return .goOn }
         waiting.isPaused = true
         return .pause
       }
     }
 
     func end(_ result: Result<Void, RemoteFailure>) { waiting.update { $0.end = result } }
+
+    func wake() { waiting.update { $0.isWoken = true } }
   }
 
   /// How a stream ended.
@@ -99,10 +110,12 @@ final class Follower: Sendable {
 
   /// Hydrates anew, though nothing makes it.
   func hydrateAgain() {
-    state.update {
+    let stream = state.update {
       $0.isHydrationWanted = true
       $0.isAwake = true
+      return $0.stream
     }
+    stream?.wake()
   }
 
   /// Waits until the copy has caught up; false when it took longer.
@@ -112,22 +125,34 @@ final class Follower: Sendable {
 
   private func run() {
     var failures = 0
+    // How often the log did not reach to the cursor of a hydration that had just ended.
+    var isFresh = false
     while !state.read({ $0.isOver }) {
-      let failure: RemoteFailure?
+      var failure: RemoteFailure?
       do throws(MarfaError) {
         let wanted = state.update { state in
           defer { state.isHydrationWanted = false }
           return state.isHydrationWanted
         }
-        let stands = try copy.hydration()
-        if wanted || stands != .complete { try hydrate() }
+        let isNeeded = try isHydrationNeeded()
+        if wanted || isNeeded {
+          do throws(MarfaError) { try hydrate() } catch {
+            // It was asked for, and goes on being.
+            if wanted { state.update { $0.isHydrationWanted = true } }
+            throw error
+          }
+          isFresh = true
+        }
         switch try follow() {
         case .over: return
         case .expired:
           try copy.expire()
-          continue
+          // A log that does not even reach to where it just said it was is not asked again at once.
+          if !isFresh { continue }
+          failure = .unreadable("its log does not reach to where it just said it stands")
         case .ended(let reason): failure = reason
         }
+        isFresh = false
       } catch {
         if case .canceled = error { continue }
         if case .remote(let reason) = error { failure = reason } else { failure = .unreadable("\(error)") }
@@ -143,8 +168,11 @@ final class Follower: Sendable {
       }
       failures = wasLive ? 0 : failures + 1
       let doubled = min(settings.shortestWait * Double(1 << min(failures, 10)), settings.longestWait)
-      let wait = max(doubled, Double(failure?.retryAfter ?? 0))
-      _ = state.wait(until: .after(seconds: wait)) { state in
+      if let asked = failure?.retryAfter {
+        // What the server asks for is waited out, whoever wants it sooner.
+        _ = state.wait(until: .after(seconds: Double(asked) + 0.05)) { $0.isOver ? true : nil }
+      }
+      _ = state.wait(until: .after(seconds: doubled - Double(failure?.retryAfter ?? 0))) { state in
         if state.isOver || state.isAwake {
           state.isAwake = false
           return true
@@ -154,12 +182,22 @@ final class Follower: Sendable {
     }
   }
 
+  /// True when the copy does not have all of what it declares now.
+  private func isHydrationNeeded() throws(MarfaError) -> Bool {
+    if try copy.hydration() != .complete { return true }
+    let declared = try copy.store.read { (connection) throws(MarfaError) in try connection.slice() }
+    if let types = settings.types, Set(types) != Set(declared.types) { return true }
+    if let tier = settings.tier, tier != declared.tier { return true }
+    return false
+  }
+
   private func hydrate() throws(MarfaError) {
     state.update { $0.progress = HydrationProgress() }
     defer { state.update { $0.progress = nil } }
     try drain.holding { () throws(MarfaError) in
       var hydration = Hydration(copy: copy, server: server, cancellation: cancellation)
       hydration.progress = { [state] progress in state.update { $0.progress = progress } }
+      hydration.bound = { [drain] in drain.noteBound() }
       try hydration.run(types: settings.types, tier: settings.tier)
     }
     Log.notice("the copy has all it declared")
@@ -168,18 +206,22 @@ final class Follower: Sendable {
   private func follow() throws(MarfaError) -> Ending {
     let cursor = try copy.cursor()
     let handler = Handler()
+    state.update { $0.stream = handler }
     let transfer = server.events(after: cursor, handler)
     let token = cancellation.onCancel { transfer.cancel() }
     defer {
       cancellation.remove(token)
       transfer.cancel()
+      state.update { $0.stream = nil }
     }
     while true {
       let (events, end, isPaused): ([ServerEvent], Result<Void, RemoteFailure>?, Bool) =
         handler.waiting.wait { waiting in
-          guard !waiting.events.isEmpty || waiting.end != nil else { return nil }
+          guard !waiting.events.isEmpty || waiting.end != nil || waiting.isWoken else { return nil }
           defer {
             waiting.events = []
+            waiting.size = 0
+            waiting.isWoken = false
             waiting.isPaused = false
           }
           return (waiting.events, waiting.end, waiting.isPaused)
@@ -273,6 +315,8 @@ extension WorkingCopy {
       let slice = try change.connection.slice()
       var cursor: String?
       for event in events {
+        if let row = event.row { news.hear(row) }
+        if case .edge(let row, _) = event.content { edgeNews.hear(row.source.bytes) }
         try change.apply(event, slice)
         if let id = event.id { cursor = id }
         if case .streamLive(let live?) = event.content, ServerEvent.isFurther(live, than: cursor ?? "") {
@@ -286,6 +330,16 @@ extension WorkingCopy {
 }
 
 extension ServerEvent {
+  /// The row it is about.
+  fileprivate var row: Bytes128? {
+    switch content {
+    case .item(let row): row.id.bytes
+    case .purged(let id), .metadata(let id, _): id.bytes
+    case .edge(let row, _): row.id.bytes
+    case .streamCursor, .streamLive, .catchupTooOld, .cursorAhead, .streamIncomplete, .unknown: nil
+    }
+  }
+
   /// Compares two cursors: decimal numbers of any length.
   static func isFurther(_ a: String, than b: String) -> Bool {
     let (a, b) = (a.drop { $0 == "0" }, b.drop { $0 == "0" })
@@ -310,6 +364,22 @@ extension Tree.Change {
       if Hydration.wholeEdgeTypes.contains(row.type) { return try receive(row) }
       if try connection.item(row.source) != nil { try receive(row) }
     case .metadata(let id, let metadata): try receive(metadata, of: id)
+    }
+  }
+}
+
+extension JSON.Object {
+  /// About how many bytes it takes in memory; not exact.
+  fileprivate var roughSize: Int { members.reduce(64) { $0 + $1.key.utf8.count + $1.value.roughSize } }
+}
+
+extension JSON {
+  fileprivate var roughSize: Int {
+    switch self {
+    case .null, .bool: 16
+    case .number(let text), .string(let text): 32 + text.utf8.count
+    case .array(let values): values.reduce(32) { $0 + $1.roughSize }
+    case .object(let object): object.roughSize
     }
   }
 }

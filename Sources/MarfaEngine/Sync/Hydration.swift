@@ -9,6 +9,8 @@ struct Hydration {
   let cancellation: Cancellation
   /// Told now and then how far it is.
   var progress: @Sendable (HydrationProgress) -> Void = { _ in }
+  /// Told when the server has shown that it is one, and the store is bound to it.
+  var bound: @Sendable () -> Void = {}
 
   /// Edge types of which every edge is held, whatever its ends are.
   static let wholeEdgeTypes = [Edge.attachedTo, Edge.parentOf]
@@ -24,17 +26,26 @@ struct Hydration {
     let catalogue = try remote { (server) throws(RemoteFailure) in try server.types(cancellation) }
     let (types, tier) = try declare(wanted, wantedTier, catalogue)
     let number = try begin(types, tier, catalogue)
+    bound()
     let slice = try copy.store.read { (connection) throws(MarfaError) in try connection.slice() }
     var walk = Walk(number: number, slice: slice, top: isFirst ? Node.incoming : Node.root)
+    var unreadable: [String] = []
     for type in types {
-      try pages({ (server, cursor) throws(RemoteFailure) in
-        try server.items(type: type, tier: tier, cursor: cursor, cancellation)
-      }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
+      try readable(type, &unreadable, isOptional: wanted == nil) { () throws(MarfaError) in
+        try pages({ (server, cursor) throws(RemoteFailure) in
+          try server.items(type: type, tier: tier, cursor: cursor, cancellation)
+        }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
+      }
+    }
+    guard unreadable.count < types.count else {
+      throw .invalid("the key reads none of the server's types")
     }
     for type in Hydration.wholeEdgeTypes {
-      try pages({ (server, cursor) throws(RemoteFailure) in
-        try server.edges(type: type, cursor: cursor, cancellation)
-      }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
+      try readable(type, &unreadable, isOptional: true) { () throws(MarfaError) in
+        try pages({ (server, cursor) throws(RemoteFailure) in
+          try server.edges(type: type, cursor: cursor, cancellation)
+        }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
+      }
     }
     try dropUnseen(walk)
     try finish(cursor, walk)
@@ -72,6 +83,7 @@ struct Hydration {
       let number = (try connection.setting("hydrations").flatMap { Int64($0) } ?? 0) + 1
       try connection.setSetting("hydrations", String(number))
       try connection.setSetting("hydration", HydrationState.inProgress.rawValue)
+      try connection.setSetting("origin", server.origin.description)
       try connection.setTypes(catalogue)
       try connection.setSlice(types: types, tier: tier)
       return number
@@ -130,7 +142,10 @@ struct Hydration {
       guard let end = piece.last else { break }
       last = end.number
       try change(walk) { (change) throws(MarfaError) in
-        for row in piece { try change.forget(row.id, purged: false) }
+        for row in piece {
+          // A pinned one outside the slice stays, and whether the server still has it is asked.
+          if row.isPinned { try change.connection.owe(row.id) } else { try change.forget(row.id, purged: false) }
+        }
       }
     }
   }
@@ -141,11 +156,21 @@ struct Hydration {
       try change.connection.setSetting("cursor", cursor)
       try change.connection.setSetting("hydration", HydrationState.complete.rawValue)
       try change.connection.setSetting("hydrated", "yes")
-      try change.connection.setSetting("origin", server.origin.description)
     }
   }
 
   // MARK: - Ways
+
+  /// Reads a listing that the key may not be allowed to read: nothing of it is held then.
+  private func readable(
+    _ type: String, _ unreadable: inout [String], isOptional: Bool, _ body: () throws(MarfaError) -> Void
+  ) throws(MarfaError) {
+    do throws(MarfaError) { try body() } catch {
+      guard isOptional, case .remote(.refused(let refusal)) = error, refusal.status == 403 else { throw error }
+      Log.notice("the key does not read \(type): the copy holds none of it")
+      unreadable.append(type)
+    }
+  }
 
   private func remote<T>(_ body: (Server) throws(RemoteFailure) -> T) throws(MarfaError) -> T {
     do throws(RemoteFailure) { return try body(server) } catch {
@@ -263,16 +288,18 @@ extension Tree.Change {
 }
 
 extension Connection {
-  fileprivate func unseenItems(_ number: Int64, _ last: Int64) throws(MarfaError) -> [(number: Int64, id: ItemID)] {
+  fileprivate func unseenItems(_ number: Int64, _ last: Int64) throws(MarfaError) -> [(
+    number: Int64, id: ItemID, isPinned: Bool
+  )] {
     try all(
       """
-      SELECT number, id FROM items WHERE seen <> ?1 AND version > 0 AND pinned = 0 AND number > ?2
+      SELECT number, id, pinned FROM items WHERE seen <> ?1 AND version > 0 AND number > ?2
       ORDER BY number LIMIT 500
       """,
       {
         $0.int(1, number)
         $0.int(2, last)
-      }, { row in row.itemID(1).map { (row.int(0), $0) } }
+      }, { row in row.itemID(1).map { (row.int(0), $0, row.bool(2)) } }
     ).compactMap { $0 }
   }
 

@@ -83,9 +83,8 @@ extension WorkingCopy {
     if let bound = try origin(), bound != options.origin.description {
       throw .unusable(.boundElsewhere(path: path, bound: bound, asked: options.origin.description))
     }
-    try store.write { (connection) throws(MarfaError) in
-      try connection.setSetting("origin", options.origin.description)
-    }
+    guard link.withLock({ $0 == nil }) else { throw .invalid("the copy is connected already") }
+    // It is bound once a server has answered there: an address with a slip in it binds nothing.
     let made = try ServerLink(self, options)
     link.withLock { $0 = made }
   }

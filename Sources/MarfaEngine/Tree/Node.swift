@@ -192,7 +192,7 @@ extension Connection {
     try run(
       """
       UPDATE nodes SET item = ?2, local = ?3, mode = ?4, uid = ?5, gid = ?6, atime = ?7, mtime = ?8, ctime = ?9,
-        hash = ?10, staged = ?11, size = ?12 WHERE number = ?1
+        hash = ?10, staged = ?11, size = ?12, refused = iif(?2 IS NULL, refused, NULL) WHERE number = ?1
       """
     ) {
       $0.int(1, node.number)

@@ -57,25 +57,37 @@ extension Tree.Change {
     try removeEntry(node, from: directory.number)
     guard try connection.entries(of: node.number).isEmpty else { return }
     try addEntry(node.number, of: item, in: top)
-    // Another edge may have waited for its turn: a second parent's.
     if edge.type == Edge.parentOf {
-      for other in try connection.edges(to: held, type: Edge.parentOf) where other.id != edge.id { try show(other) }
+      try reconsider(held, except: edge.id)
+      try reconsider(topmost(of: directory.number), except: edge.id)
     }
+  }
+
+  /// Shows an edge that waited for its turn, now that another is gone: a second parent's, or one that would have closed
+  /// a ring.
+  private func reconsider(_ held: ItemID?, except edge: EdgeID? = nil) throws(MarfaError) {
+    guard let held else { return }
+    for other in try connection.edges(to: held, type: Edge.parentOf) where other.id != edge { try show(other) }
+  }
+
+  /// The item of the directory that stands in the root and has this one in it.
+  private func topmost(of directory: Int64) throws(MarfaError) -> ItemID? {
+    var current = directory
+    while let parent = try connection.parent(of: current), parent != Node.root, parent != Node.incoming,
+      parent != current
+    {
+      current = parent
+    }
+    return try connection.node(current)?.item
   }
 
   /// Takes an item out of the tree: it is in the bin, or gone. What it held stands in the root.
   func hide(_ id: ItemID) throws(MarfaError) {
     guard let node = try connection.node(of: id) else { return }
+    var left: [ItemID] = []
+    let above = node.kind == .directory ? try topmost(of: node.number) : nil
     if node.kind == .directory {
-      for child in try connection.childItems(of: node.number) {
-        guard let item = try connection.item(child.item), let childNode = try connection.node(of: child.item) else {
-          continue
-        }
-        try removeEntry(childNode, from: node.number)
-        if try connection.entries(of: childNode.number).isEmpty {
-          try addEntry(childNode.number, of: item, in: top)
-        }
-      }
+      left = try moveOut(of: node)
       // What lives on this device only and stood in it would be out of reach: the directory stays, as one of this
       // device only too.
       guard try connection.isEmptyDirectory(node.number) else {
@@ -88,6 +100,22 @@ extension Tree.Change {
     for place in try connection.entries(of: node.number) { try removeEntry(node, from: place.parent) }
     try connection.deleteNode(node.number)
     if case .blob(let hash) = node.content { try tree.blobs.release(hash, in: connection) }
+    for child in left { try reconsider(child) }
+    if above != id { try reconsider(above) }
+  }
+
+  /// Takes what shows items out of a directory that is no item's any more: what has no other place stands in the root.
+  @discardableResult
+  func moveOut(of directory: Node) throws(MarfaError) -> [ItemID] {
+    var left: [ItemID] = []
+    for child in try connection.childItems(of: directory.number) {
+      guard let item = try connection.item(child.item), let node = try connection.node(of: child.item) else { continue }
+      try removeEntry(node, from: directory.number)
+      guard try connection.entries(of: node.number).isEmpty else { continue }
+      try addEntry(node.number, of: item, in: top)
+      left.append(child.item)
+    }
+    return left
   }
 
   /// An item's title may have changed: its names follow. One that would be shown under the name it was shown under keeps
@@ -142,6 +170,11 @@ extension Connection {
   }
 }
 
+/// Who is told of them. In a structure: a bare closure in a generic place is wrapped anew each time it is looked at.
+struct TreeObserver: Sendable {
+  var body: @Sendable ([TreeChange]) -> Void
+}
+
 /// Something in the tree that did not change through a filesystem operation: a kernel that remembers it must forget.
 public enum TreeChange: Sendable, Hashable {
   /// A name in a directory came, went or means something else.
@@ -163,9 +196,11 @@ extension Tree {
       }
     }
     if changes.isEmpty { return }
-    store.afterCommit { [observer] in observer.withLock { $0 }?(changes) }
+    store.afterCommit { [observer] in observer.withLock { $0 }?.body(changes) }
   }
 
   /// Hands later changes to `body`, from whichever thread made them and under the store's lock: it must only note them.
-  public func observe(_ body: @escaping @Sendable ([TreeChange]) -> Void) { observer.withLock { $0 = body } }
+  public func observe(_ body: @escaping @Sendable ([TreeChange]) -> Void) {
+    observer.withLock { $0 = TreeObserver(body: body) }
+  }
 }

@@ -118,7 +118,8 @@ extension Tree {
     // One at a time: the start's own thread and the first to open such a file may both come.
     try leftOvers.withLock { (_) throws(MarfaError) in
       guard let node = try node(number), node.content == .staged(id) else { return try node(number) }
-      return try seal(try blobs.reopen(number, id), mtime: node.mtime)
+      let base = try store.read { (connection) throws(MarfaError) in try connection.stagedBase(number) }
+      return try seal(try blobs.reopen(number, id, base: base), mtime: node.mtime)
     }
   }
 }

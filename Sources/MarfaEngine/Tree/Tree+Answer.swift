@@ -2,7 +2,7 @@
 /// "Verdicts").
 extension Tree.Change {
   /// What an answer carried of the row it is about.
-  enum Answered {
+  enum Answered: Equatable, Sendable {
     case item(ItemRow)
     case edge(EdgeRow)
     case metadata(ItemMetadata)
@@ -16,15 +16,20 @@ extension Tree.Change {
   /// The server took a write: it leaves the queue, its row is adopted unless the copy holds a later one, and the writes
   /// behind it stay laid over that. `asMade`: without a difference to settle, so that the next edit is one of the version
   /// answered. `mustRead`: the row is to be read back.
-  func accept(_ write: QueuedWrite, _ answer: Answered, asMade: Bool, mustRead: Bool) throws(MarfaError) {
+  /// `isOvertaken`: events told of the row since the write went out, so that they may say more than the answer.
+  func accept(_ write: QueuedWrite, _ answer: Answered, asMade: Bool, mustRead: Bool, isOvertaken: Bool)
+    throws(MarfaError)
+  {
     try connection.run("DELETE FROM writes WHERE number = ?1") { $0.int(1, write.id.number) }
     if let item = write.item {
-      try settle(item, write, answer)
-      if case .item(let row) = answer, asMade { try rebase(behind: write, item: item, to: row.version) }
+      try settle(item, write, answer, isOvertaken: isOvertaken)
+      if case .item(let row) = answer { try rebase(behind: write, item: item, to: row.version, asMade: asMade) }
       if mustRead { try connection.owe(item) }
     } else if let edge = write.edge {
-      try settle(edge, write, answer)
-      if case .edge(let row) = answer, asMade { try rebase(behind: write, edge: edge, to: row.version) }
+      let source = try connection.edge(edge)?.source
+      try settle(edge, write, answer, isOvertaken: isOvertaken)
+      if case .edge(let row) = answer { try rebase(behind: write, edge: edge, to: row.version, asMade: asMade) }
+      if mustRead, let source { try connection.owe(source) }
     } else if let blob = write.blob {
       try connection.run("UPDATE blobs SET stored = 1 WHERE hash = ?1") { $0.hash(1, blob) }
       try notify(showing: blob)
@@ -59,12 +64,14 @@ extension Tree.Change {
         causes.append(waiting)
       }
     }
-    for write in refused { try putBack(write) }
+    try putBack(refused)
   }
 
   /// Puts a write that failed, and those refused because of it, back into their places, under fresh keys.
   func release(_ write: QueuedWrite) throws(MarfaError) {
     var released = [write]
+    // What the server would not settle is settled by whoever releases it: over what the server has now.
+    let rebases = [.blocked(.conflictUnresolved), .blocked(.ancestorUnavailable)].contains(write.verdict)
     var next = 0
     while next < released.count {
       for waiting in try connection.writesRefused(becauseOf: released[next].id) { released.append(waiting) }
@@ -79,6 +86,12 @@ extension Tree.Change {
       ) {
         $0.int(1, write.id.number)
         if write.kind == .uploadBlob { $0.null(2) } else { $0.bytes(2, .version7(milliseconds: now.milliseconds)) }
+      }
+    }
+    if rebases, let version = try servedVersion(write), write.baseVersion != nil {
+      try connection.run("UPDATE writes SET base_version = ?2 WHERE number = ?1") {
+        $0.int(1, write.id.number)
+        $0.int(2, version)
       }
     }
     // Shown again, each over what the server has: first what others hang on.
@@ -98,6 +111,12 @@ extension Tree.Change {
         try render(edge, try connection.overlaid(edge, over: served), was: was, seen: nil)
       }
     }
+  }
+
+  private func servedVersion(_ write: QueuedWrite) throws(MarfaError) -> Int64? {
+    if let item = write.item { return try connection.servedItem(item)?.item.version }
+    if let edge = write.edge { return try connection.servedEdge(edge)?.edge.version }
+    return nil
   }
 
   /// The row shown, when it is the server's own; kept as such, for a write is laid over it again.
@@ -123,8 +142,9 @@ extension Tree.Change {
       next += 1
     }
     for write in gone { try connection.run("DELETE FROM writes WHERE number = ?1") { $0.int(1, write.id.number) } }
+    // What was refused has been put back before.
+    try putBack(gone.filter { $0.state != .refused })
     for write in gone {
-      try putBack(write)
       // An item of which nothing waits any more is a file of this device like any other.
       if let item = write.item, let node = try connection.node(refused: item), try connection.queue(about: item).isEmpty
       {
@@ -134,30 +154,52 @@ extension Tree.Change {
     }
   }
 
-  /// Shows what there is without a write that was refused or taken off the queue. The server's row is owed.
-  func putBack(_ write: QueuedWrite) throws(MarfaError) {
-    if let item = write.item {
-      let served = try connection.servedItem(item)
-      let was = try connection.fullItem(item)
-      let shown = try connection.overlaid(item, over: served)
-      if shown == nil, was != nil { try keepHere(item) }
-      try render(item, shown, was: was, seen: nil)
-      if served != nil { try connection.owe(item) }
-      if try !connection.hasWrites(about: item) { try connection.setServed(item, nil) }
-    } else if let edge = write.edge {
-      let served = try connection.servedEdge(edge)
-      let was = try connection.fullEdge(edge)
-      try render(edge, try connection.overlaid(edge, over: served), was: was, seen: nil)
-      if let source = (served ?? was)?.edge.source { try connection.owe(source) }
-      if try !connection.hasWrites(about: edge) { try connection.setServed(edge, nil) }
-    } else if let blob = write.blob {
-      try notify(showing: blob)
+  /// Shows what there is without writes that were just refused or taken off the queue. The server's rows are owed. A row
+  /// is put back once, however many of the writes are about it: what the server has of it is known only until then.
+  func putBack(_ writes: [QueuedWrite]) throws(MarfaError) {
+    var done: Set<Bytes128> = []
+    for item in writes.compactMap(\.item) where done.insert(item.bytes).inserted { try putBack(item, writes) }
+    for edge in writes.compactMap(\.edge) where done.insert(edge.bytes).inserted { try putBack(edge) }
+    for write in writes where write.kind == .uploadBlob {
+      if let blob = write.blob { try notify(showing: blob) }
     }
   }
 
+  private func putBack(_ item: ItemID, _ writes: [QueuedWrite]) throws(MarfaError) {
+    let served = try connection.servedItem(item)
+    let was = try connection.fullItem(item)
+    let shown = try connection.overlaid(item, over: served)
+    if shown == nil, let was, let node = try connection.node(of: item) {
+      // What was made here stays; what was another's and is gone goes, but for bytes that were written here.
+      let isOurs =
+        if case .blob(let hash) = node.content {
+          writes.contains { $0.item == item && $0.blob == hash }
+        } else {
+          false
+        }
+      if was.item.version == 0 || isOurs { try keepHere(item) }
+    }
+    try render(item, shown, was: was, seen: nil)
+    if served != nil || (was?.item.version ?? 0) > 0 { try connection.owe(item) }
+    if try !connection.hasWrites(about: item) { try connection.setServed(item, nil) }
+  }
+
+  private func putBack(_ edge: EdgeID) throws(MarfaError) {
+    let served = try connection.servedEdge(edge)
+    let was = try connection.fullEdge(edge)
+    try render(edge, try connection.overlaid(edge, over: served), was: was, seen: nil)
+    for source in Set([served?.edge.source, was?.edge.source].compactMap { $0 }) {
+      // An item the server never had has no row to read.
+      if try (connection.item(source)?.version ?? 0) > 0 { try connection.owe(source) }
+    }
+    if try !connection.hasWrites(about: edge) { try connection.setServed(edge, nil) }
+  }
+
   /// The item of a file or directory is not to be: what the person made stays where it is, on this device only.
-  private func keepHere(_ item: ItemID) throws(MarfaError) {
+  func keepHere(_ item: ItemID) throws(MarfaError) {
     guard var node = try connection.node(of: item) else { return }
+    // The items in a directory are other devices' too: they stand where those see them.
+    if node.kind == .directory { try moveOut(of: node) }
     node.item = nil
     node.local = true
     try connection.updateNode(node)
@@ -165,66 +207,109 @@ extension Tree.Change {
     tree.notify([.node(node.number)], in: self)
   }
 
-  private func settle(_ id: ItemID, _ write: QueuedWrite, _ answer: Answered) throws(MarfaError) {
+  private func settle(_ id: ItemID, _ write: QueuedWrite, _ answer: Answered, isOvertaken: Bool) throws(MarfaError) {
     let was = try connection.fullItem(id)
     let before = try connection.servedItem(id)
     var served = before
     switch answer {
-    case .item(let row) where (before?.item.version ?? 0) <= row.version: served = FullItem(row, before: before)
-    case .metadata(let metadata):
+    // Events come in the server's order, and answers when they will: what an event of the same version said meanwhile
+    // may be newer, and what this answer says is told by an event too.
+    case .item(let row) where isNewer(row.version, than: before?.item.version, isOvertaken):
+      served = FullItem(row, before: before)
+    case .metadata(let metadata) where !isOvertaken:
       served?.item.tags = metadata.tags
       served?.extensions = metadata.extensions
-    case .extensions(let extensions): served?.extensions = extensions
-    case .item, .edge, .stored, .nothing: break
+    case .extensions(let extensions) where !isOvertaken: served?.extensions = extensions
+    case .item, .edge, .metadata, .extensions, .stored, .nothing: break
     }
     // An answer without a row still did what was asked.
     switch write.kind {
-    case .deleteItem: served?.item.state = .trashed
-    case .restoreItem: if case .nothing = answer { served?.item.state = .active }
+    case .deleteItem where !isOvertaken: served?.item.state = .trashed
+    case .restoreItem where !isOvertaken: if case .nothing = answer { served?.item.state = .active }
     default: break
     }
     let waiting = try connection.hasWrites(about: id)
     try connection.setServed(id, waiting ? served : nil)
-    try render(id, waiting ? try connection.overlaid(id, over: served) : served ?? was, was: was, seen: nil)
+    if !waiting, let served, !served.item.pinned,
+      try !connection.slice().holds(type: served.item.type, tier: served.item.tier)
+    {
+      // It was here for the write's sake only.
+      return try remove(id)
+    }
+    let left = served ?? (isOvertaken ? nil : was)
+    try render(id, waiting ? try connection.overlaid(id, over: served) : left, was: was, seen: nil)
     if let node = try connection.node(of: id) { tree.notify([.node(node.number)], in: self) }
   }
 
-  private func settle(_ id: EdgeID, _ write: QueuedWrite, _ answer: Answered) throws(MarfaError) {
+  private func settle(_ id: EdgeID, _ write: QueuedWrite, _ answer: Answered, isOvertaken: Bool) throws(MarfaError) {
     let was = try connection.fullEdge(id)
     var served = try connection.servedEdge(id)
-    if case .edge(let row) = answer, (served?.edge.version ?? 0) <= row.version {
-      served = FullEdge(edge: row.edge, rest: row.rest)
+    var isUnknown = false
+    switch answer {
+    case .edge(let row):
+      if isNewer(row.version, than: served?.edge.version, isOvertaken) {
+        served = FullEdge(edge: row.edge, rest: row.rest)
+      }
+    // Done, and it is not known how it stands: it is shown as it was until it is read.
+    case .nothing where write.kind != .deleteEdge: isUnknown = served == nil
+    default: break
     }
     if write.kind == .deleteEdge { served = nil }
     let waiting = try connection.hasWrites(about: id)
     try connection.setServed(id, waiting ? served : nil)
+    if isUnknown { served = was }
     try render(id, waiting ? try connection.overlaid(id, over: served) : served, was: was, seen: nil)
   }
 
-  /// The next edit of the row is one of the version the server just answered with (contract, "Verdicts").
-  private func rebase(behind write: QueuedWrite, item: ItemID, to version: Int64) throws(MarfaError) {
-    try connection.run(
-      """
-      UPDATE writes SET base_version = ?3 WHERE gone_out = 0 AND base_version < ?3 AND number =
-        (SELECT min(number) FROM writes WHERE item = ?1 AND number > ?2 AND kind = 'update_item' AND state <> 'refused')
-      """
-    ) {
+  /// Whether an answer's row says more than the one held. An overtaken one does only when its version is later.
+  private func isNewer(_ version: Int64, than held: Int64?, _ isOvertaken: Bool) -> Bool {
+    guard isOvertaken else { return (held ?? 0) <= version }
+    guard let held else { return false }
+    return held < version
+  }
+
+  /// The next edit of the row is one of the version the server just answered with, when the write landed as it was made
+  /// (contract, "Verdicts"); one that was made of an older version than the write was keeps that. Edits of a row that had
+  /// no version yet are edits of the one its create was answered with.
+  private func rebase(behind write: QueuedWrite, item: ItemID, to version: Int64, asMade: Bool) throws(MarfaError) {
+    if asMade {
+      try connection.run(
+        """
+        UPDATE writes SET base_version = ?3 WHERE gone_out = 0 AND base_version < ?3 AND base_version >= ?4 AND number =
+          (SELECT min(number) FROM writes WHERE item = ?1 AND number > ?2 AND kind = 'update_item' AND state <> 'refused')
+        """
+      ) {
+        $0.id(1, item)
+        $0.int(2, write.id.number)
+        $0.int(3, version)
+        $0.int(4, write.baseVersion ?? 0)
+      }
+    }
+    guard write.kind == .createItem else { return }
+    try connection.run("UPDATE writes SET base_version = ?2 WHERE item = ?1 AND gone_out = 0 AND base_version = 0") {
       $0.id(1, item)
-      $0.int(2, write.id.number)
-      $0.int(3, version)
+      $0.int(2, version)
     }
   }
 
-  private func rebase(behind write: QueuedWrite, edge: EdgeID, to version: Int64) throws(MarfaError) {
-    try connection.run(
-      """
-      UPDATE writes SET base_version = ?3 WHERE gone_out = 0 AND base_version < ?3 AND number =
-        (SELECT min(number) FROM writes WHERE edge = ?1 AND number > ?2 AND kind = 'update_edge' AND state <> 'refused')
-      """
-    ) {
+  private func rebase(behind write: QueuedWrite, edge: EdgeID, to version: Int64, asMade: Bool) throws(MarfaError) {
+    if asMade {
+      try connection.run(
+        """
+        UPDATE writes SET base_version = ?3 WHERE gone_out = 0 AND base_version < ?3 AND base_version >= ?4 AND number =
+          (SELECT min(number) FROM writes WHERE edge = ?1 AND number > ?2 AND kind = 'update_edge' AND state <> 'refused')
+        """
+      ) {
+        $0.id(1, edge)
+        $0.int(2, write.id.number)
+        $0.int(3, version)
+        $0.int(4, write.baseVersion ?? 0)
+      }
+    }
+    guard write.kind == .createEdge else { return }
+    try connection.run("UPDATE writes SET base_version = ?2 WHERE edge = ?1 AND gone_out = 0 AND base_version = 0") {
       $0.id(1, edge)
-      $0.int(2, write.id.number)
-      $0.int(3, version)
+      $0.int(2, version)
     }
   }
 
@@ -260,11 +345,10 @@ extension Connection {
 
   /// The writes that wait for this one and have not been refused.
   func writesWaiting(on id: WriteID) throws(MarfaError) -> [QueuedWrite] {
-    // An answer of this kind is rare, and a walk over the queue is what it may cost.
     let numbers = try all(
       """
-      SELECT number FROM writes WHERE number > ?1 AND state NOT IN ('refused', 'dead')
-        AND (follows = ?1 OR instr(',' || depends_on || ',', ',' || ?1 || ',') > 0) ORDER BY number
+      SELECT w.number FROM waits x JOIN writes w ON w.number = x.write
+      WHERE x.ahead = ?1 AND w.state NOT IN ('refused', 'dead') ORDER BY w.number
       """, { $0.int(1, id.number) }, { WriteID($0.int(0)) })
     var writes: [QueuedWrite] = []
     for number in numbers {

@@ -9,7 +9,8 @@ extension Tree.Change {
     let shown = try connection.fullItem(row.id)
     let waiting = try connection.hasWrites(about: row.id)
     let before = waiting ? try connection.servedItem(row.id) : shown
-    if let before, before.item.version > row.version { return }
+    // A hydration is what the server has now: one that was restored from a backup has older versions.
+    if seen == nil, let before, before.item.version > row.version { return }
     let full = FullItem(row, before: before)
     guard waiting || slice.holds(type: row.type, tier: row.tier) || shown?.item.pinned == true else {
       return try forget(row.id, purged: false)
@@ -33,13 +34,17 @@ extension Tree.Change {
   /// until that is answered.
   func forget(_ id: ItemID, purged: Bool) throws(MarfaError) {
     try connection.setServed(id, nil)
+    if purged {
+      // The edges at both ends went with it. One about which a write waits is shown until that is answered.
+      for edge in try connection.edges(touching: id) { try forget(edge.id) }
+    }
     guard try !connection.hasWrites(about: id) else { return }
-    try remove(id, withEdgesOfOthers: purged)
+    try remove(id)
   }
 
   /// Makes an item's row and its place in the tree what they are to be; `nil` takes both away.
   func render(_ id: ItemID, _ full: FullItem?, was: FullItem?, seen: Int64?) throws(MarfaError) {
-    guard let full else { return try remove(id, withEdgesOfOthers: false) }
+    guard let full else { return try remove(id) }
     let item = full.item
     if was == full {
       if let seen { try connection.markSeen(id, seen) }
@@ -47,8 +52,13 @@ extension Tree.Change {
     } else {
       try connection.setFullItem(full, seen: seen)
     }
-    guard item.state != .trashed else { return try hide(id) }
+    guard item.state != .trashed else { return try takeAway(id) }
     guard let node = try connection.node(of: id) else { return try appear(full) }
+    // Its type is of another kind now.
+    if (node.kind == .file) != item.isFile {
+      try takeAway(id)
+      return try appear(full)
+    }
     if let was { try retitle(id, from: was.item.title) }
     if node.kind == .file, item.blob != was?.item.blob { try showBytes(of: full, in: node) }
     if let was, was != full { tree.notify([.node(node.number)], in: self) }
@@ -57,17 +67,47 @@ extension Tree.Change {
   /// An item that had no node: it came, was restored, or was refused here and is there now.
   private func appear(_ full: FullItem) throws(MarfaError) {
     let item = full.item
-    if var node = try connection.node(refused: item.id) {
+    if var node = try connection.node(refused: item.id), (node.kind == .file) == item.isFile {
       try connection.setRefused(node.number, nil)
       node.item = item.id
       node.local = false
       try connection.updateNode(node)
-      if node.kind == .file { try showBytes(of: full, in: node) }
+      try takeUp(full, in: node)
       tree.notify([.node(node.number)], in: self)
     } else {
       try show(item, since: full.updatedAt)
     }
     for edge in try connection.edges(touching: item.id) { try show(edge) }
+  }
+
+  /// A file or directory that was this device's own for a while is an item's again: what was done to it meanwhile is
+  /// queued.
+  private func takeUp(_ full: FullItem, in node: Node) throws(MarfaError) {
+    if node.kind == .file, case .blob(let hash) = node.content, let blob = full.item.blob, hash != blob {
+      try setContent(of: full.item.id, hash, mimeType: try connection.blob(hash)?.mimeType ?? MIMEType.unknown)
+    }
+    let names = try connection.entries(of: node.number).map(\.name)
+    let shown = FileName.showing(title: full.item.title, type: full.item.type, id: full.item.id)
+    let isItsOwn = names.contains { name in
+      name.title == full.item.title || name == shown || (2...1000).contains { shown.numbered($0) == name }
+    }
+    if !isItsOwn, let name = names.first {
+      try outbox.updateItem(full.item.id, ["title": .string(name.title)], folding: true)
+    }
+    if node.kind == .file, node.content == .empty { try showBytes(of: full, in: node) }
+  }
+
+  /// Takes an item that went elsewhere out of the tree. A file that a program is writing here stays, as one of this device
+  /// only: close must not lose what it wrote.
+  private func takeAway(_ id: ItemID) throws(MarfaError) {
+    if let node = try connection.node(of: id), node.kind == .file {
+      let isStaged = if case .staged = node.content { true } else { false }
+      if isStaged || tree.blobs.isBeingWritten(node.number) {
+        Log.notice("\(id) went away while it was written here; what is written stays on this device")
+        return try keepHere(id)
+      }
+    }
+    try hide(id)
   }
 
   /// A file shows the bytes its item names. What a program is writing meanwhile stays what it is: it is sealed as a
@@ -88,9 +128,10 @@ extension Tree.Change {
     tree.notify([.node(node.number)], in: self)
   }
 
-  private func remove(_ id: ItemID, withEdgesOfOthers: Bool) throws(MarfaError) {
-    try hide(id)
-    for edge in try connection.edges(touching: id) where withEdgesOfOthers || edge.source == id {
+  /// Takes an item out of the copy, with the edges it draws.
+  func remove(_ id: ItemID) throws(MarfaError) {
+    try takeAway(id)
+    for edge in try connection.edges(touching: id) where edge.source == id {
       guard try !connection.hasWrites(about: edge.id) else { continue }
       try hide(edge)
       try connection.deleteEdgeRow(edge.id)
@@ -105,7 +146,7 @@ extension Tree.Change {
     let shown = try connection.fullEdge(row.id)
     let waiting = try connection.hasWrites(about: row.id)
     let before = waiting ? try connection.servedEdge(row.id) : shown
-    if let before, before.edge.version > row.version { return }
+    if seen == nil, let before, before.edge.version > row.version { return }
     let full = FullEdge(edge: row.edge, rest: row.rest)
     try connection.setServed(row.id, waiting ? full : nil)
     try render(row.id, waiting ? try connection.overlaid(row.id, over: full) : full, was: shown, seen: seen)

@@ -1,8 +1,12 @@
 import Glibc
 
 extension Tree {
-  /// A new staged file for a node's next content.
-  public func stage(for node: Int64) throws(MarfaError) -> StagedFile { try blobs.stage(for: node) }
+  /// A new staged file for a node's next content. It remembers which version of the item the program that writes it has
+  /// before it: another device may change the item until it is sealed.
+  public func stage(for node: Int64) throws(MarfaError) -> StagedFile {
+    let base = try store.read { (connection) throws(MarfaError) in try connection.contentBase(node) }
+    return try blobs.stage(for: node, base: base)
+  }
 
   /// Opens held bytes for reading. `EBADMSG` when the file has another length than was sealed: it was cut by a power
   /// loss or by hand, and what is left of it is not what its name says.
@@ -88,6 +92,7 @@ extension Tree {
       node.mtime = mtime
       node.ctime = max(node.ctime, mtime)
       try change.connection.updateNode(node)
+      try change.connection.setStagedBase(node.number, staged.base)
       // An item goes on naming the bytes it had until the new ones are sealed.
       if case .blob(let hash) = before, node.item == nil { try blobs.release(hash, in: change.connection) }
       return node
@@ -167,7 +172,7 @@ extension Tree.Change {
     node.mtime = mtime
     node.ctime = max(node.ctime, mtime)
     try connection.updateNode(node)
-    if !node.local { try contentChanged(&node, hash, mimeType: mimeType) }
+    if !node.local { try contentChanged(&node, hash, mimeType: mimeType, over: staged.base) }
     if case .blob(let old) = before, old != hash {
       try outbox.releaseUpload(old)
       try blobs.release(old, in: connection)
@@ -176,9 +181,11 @@ extension Tree.Change {
   }
 
   /// A file has other bytes now: its item names them, or it gets an item. Writes the node.
-  func contentChanged(_ node: inout Node, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
+  func contentChanged(_ node: inout Node, _ hash: BlobHash, mimeType: String, over base: StagedFile.Base? = nil)
+    throws(MarfaError)
+  {
     if let item = node.item {
-      try setContent(of: item, hash, mimeType: mimeType)
+      try setContent(of: item, hash, mimeType: mimeType, over: base)
       return
     }
     let places = try connection.entries(of: node.number)
@@ -189,16 +196,22 @@ extension Tree.Change {
     try connection.updateNode(node)
   }
 
-  /// An item names other bytes: the upload, and the update on the version held. Equal bytes are no change.
-  func setContent(of item: ItemID, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
+  /// An item names other bytes: the upload, and the update on the version held. Equal bytes are no change. When `base`
+  /// names others than the item does now, another device has replaced them since the program began: the update is one of
+  /// the version it began with, so that the server keeps both.
+  func setContent(of item: ItemID, _ hash: BlobHash, mimeType: String, over base: StagedFile.Base? = nil)
+    throws(MarfaError)
+  {
     guard let current = try connection.item(item), current.blob != hash else { return }
+    let overtaken = base.flatMap { $0.blob != current.blob && $0.version < current.version ? max($0.version, 1) : nil }
     // The type follows the MIME type while it still can, unless somebody chose another.
     var type: String?
     if try outbox.isUnsent(item), current.type == FileTypes.type(forMIME: current.mimeType ?? "") {
       type = FileTypes.type(forMIME: mimeType)
     }
     try outbox.updateItem(
-      item, ["blob_ref": .string(hash.description), "mime_type": .string(mimeType)], type: type, folding: true)
+      item, ["blob_ref": .string(hash.description), "mime_type": .string(mimeType)], type: type, folding: true,
+      baseVersion: overtaken)
     if let old = current.blob {
       try outbox.releaseUpload(old)
       try tree.blobs.release(old, in: connection)
@@ -219,5 +232,28 @@ extension Tree.Change {
     node.local = false
     for place in places { try attach(node, in: try directory(place.parent)) }
     try applyPending(node, to: item.id)
+  }
+}
+
+extension Connection {
+  /// What a node's content is a content of: its item's version and bytes.
+  fileprivate func contentBase(_ node: Int64) throws(MarfaError) -> StagedFile.Base? {
+    guard let id = try self.node(node)?.item, let item = try item(id) else { return nil }
+    return StagedFile.Base(version: item.version, blob: item.blob)
+  }
+
+  /// Keeps what staged content began with, for the process that seals it when this one does not.
+  fileprivate func setStagedBase(_ node: Int64, _ base: StagedFile.Base?) throws(MarfaError) {
+    try run("UPDATE nodes SET staged_version = ?2, staged_over = ?3 WHERE number = ?1") {
+      $0.int(1, node)
+      $0.int(2, base?.version)
+      $0.hash(3, base?.blob)
+    }
+  }
+
+  func stagedBase(_ node: Int64) throws(MarfaError) -> StagedFile.Base? {
+    try first(
+      "SELECT staged_version, staged_over FROM nodes WHERE number = ?1 AND staged_version IS NOT NULL",
+      { $0.int(1, node) }, { StagedFile.Base(version: $0.int(0), blob: $0.hash(1)) })
   }
 }

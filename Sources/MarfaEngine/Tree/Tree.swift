@@ -22,7 +22,7 @@ public final class Tree: Sendable {
   let store: Store
   let blobs: BlobStore
   let settings: Settings
-  let observer = Lock<(@Sendable ([TreeChange]) -> Void)?>(.leaf, nil)
+  let observer = Lock<TreeObserver?>(.leaf, nil)
   let leftOvers = Lock<Void>(.recovery, ())
   let displaced = Lock<Displaced>(.leaf, Displaced())
   /// Files made a moment ago that have no rows yet; `nil` in a reader.

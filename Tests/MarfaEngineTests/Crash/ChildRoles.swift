@@ -21,7 +21,22 @@ struct ChildRoles {
       _ = try copy.items.create(type: "core.note", properties: ["title": "held"])
       say("holding")
       while true { pause() }
+    case "hydrate":
+      // Brings everything a server has into a new store, and says how many KiB that took at most.
+      let copy = try WorkingCopy(path: role[1])
+      let before = try residentPeak()
+      try copy.connect(RemoteOptions(try Origin(role[2]), credential: try Credential(role[3])))
+      _ = copy.waitUntilLive(seconds: 240)
+      say("items \(try copy.names().count) peak \(try residentPeak() - before)")
+      copy.close()
     default: Issue.record("no such part: \(role)")
     }
   }
+}
+
+/// The most memory this process has had, in KiB (proc(5), `VmHWM`).
+private func residentPeak() throws -> Int {
+  let text = String(decoding: try Descriptor.open("/proc/self/status", O_RDONLY).prefix(1 << 16), as: UTF8.self)
+  let line = text.split(separator: "\n").first { $0.hasPrefix("VmHWM:") }
+  return Int(line?.split(whereSeparator: { $0 == " " || $0 == "\t" })[1] ?? "") ?? 0
 }

@@ -1,0 +1,173 @@
+import ContractServer
+import Glibc
+import Testing
+
+@testable import MarfaEngine
+
+@Suite("A hydration")
+struct RehydrationTests {
+  @Test("brings more edges than a row has room for")
+  func manyEdges() throws {
+    let shared = try Shared()
+    let hub = try shared.server.change { device in
+      let hub = try device.createNote("hub")
+      for number in 0..<260 {
+        let note = try device.createNote("\(number)")
+        try device.createEdge("references", from: hub, to: note)
+        if number < 120 { try device.createEdge("parent-of", from: hub, to: note) }
+      }
+      return hub
+    }
+    let copy = try shared.connected()
+    let id = try #require(ItemID(hub))
+    #expect(try copy.edges.from(id, type: "references").count == 260)
+    #expect(try copy.names("hub").count == 120)
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("shows nothing of the first one before all of it is here, and begins anew when it breaks off")
+  func whole() throws {
+    let shared = try Shared()
+    try shared.server.change { device in
+      let trip = try device.createNote("Sicily")
+      for number in 0..<450 { try device.createNote("note \(number)") }
+      try device.createFile("a.txt", [1], mime: "text/plain", attachedTo: trip)
+    }
+    // The second page drops, then the listing of edges stalls.
+    shared.server.faults.add(Fault(.dropAfter(bytes: 100), path: "/items", holding: "cursor"))
+    shared.server.faults.add(Fault(.stall(seconds: nil), path: "/edges", skip: 1))
+    let copy = try shared.copy()
+    try copy.mkdir("mine")
+    try copy.connect(try shared.options())
+    try eventually("it stands at the edges") {
+      shared.server.requests.contains { $0.path == "/edges" && $0.status == nil }
+    }
+    #expect(try copy.hydration() == .inProgress)
+    #expect(try copy.names() == ["mine"])
+    #expect(try copy.status().items >= 0)
+    // Written meanwhile, and renamed on the server after its page was read.
+    try copy.mkdir("mine/too")
+    try shared.server.change { device in
+      let first = try #require(try device.items().first { $0.title == "note 3" })
+      _ = try device.updateItem(first.id, ["title": "renamed"])
+      try device.purge(try #require(try device.items().first { $0.title == "note 4" }).id)
+    }
+    shared.server.faults.release()
+    try #require(copy.waitUntilLive(seconds: 60))
+    try copy.drained()
+    let names = try copy.names()
+    #expect(names.count == 451)
+    #expect(Set(names).isSuperset(of: ["Sicily", "mine", "renamed"]))
+    #expect(!names.contains("note 3") && !names.contains("note 4"))
+    #expect(try copy.names("Sicily") == ["a.txt"])
+    #expect(try copy.names("mine") == ["too"])
+    #expect(try shared.server.change { try $0.items() }.count == 453)
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("runs again when the log is gone: the queue, the pins and the inode numbers stay, what is gone goes")
+  func logRetired() throws {
+    let shared = try Shared()
+    let (trip, gone) = try shared.server.change { device in
+      let trip = try device.createNote("Sicily")
+      try device.createFile("a.txt", [1], mime: "text/plain", attachedTo: trip)
+      return (trip, try device.createNote("Gone"))
+    }
+    let copy = try shared.connected()
+    let id = try #require(ItemID(trip))
+    try copy.store.write { (connection) throws(MarfaError) in try connection.setItem(id, pinned: true) }
+    let numbers = try ["Sicily", "Sicily/a.txt"].map { try copy.node(at: $0)?.number }
+    try copy.queue.pause()
+    try copy.items.update(id, ["body": "mine"])
+    try copy.mkdir("Sicily/new")
+    shared.server.faults.add(Fault(.refuse(status: 503), path: "/events"))
+    shared.server.cutStreams()
+    try shared.server.change { device in
+      try device.purge(gone)
+      for number in 0..<5 { try device.createNote("later \(number)") }
+    }
+    try shared.server.retireEvents(keeping: 1)
+    try eventually("it is hydrated again") {
+      try copy.names().count == 6 && copy.hydration() == .complete && copy.serverStatus?.isOnline == true
+    }
+    #expect(try copy.items.get(try #require(ItemID(gone))) == nil)
+    #expect(try ["Sicily", "Sicily/a.txt"].map { try copy.node(at: $0)?.number } == numbers)
+    #expect(try copy.items.get(id)?.pinned == true)
+    #expect(try copy.items.get(id)?.properties["body"] == "mine")
+    #expect(try copy.names("Sicily") == ["a.txt", "new"])
+    try copy.queue.resume()
+    try copy.drained()
+    #expect(try shared.item(id)?.properties["body"] == "mine")
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("takes what a server restored from a backup has, though its versions are older")
+  func restored() throws {
+    let shared = try Shared()
+    let trip = try shared.server.change { try $0.createNote("Sicily") }
+    let copy = try shared.connected()
+    try shared.server.takeSnapshot()
+    try shared.server.change { device in
+      for number in 0..<4 { _ = try device.updateItem(trip, ["title": .string("later \(number)")]) }
+      try device.createNote("lost")
+    }
+    try eventually("it followed") { try copy.names() == ["later 3", "lost"] }
+    let number = try copy.node(at: "later 3")?.number
+    try shared.server.restoreSnapshot()
+    shared.server.cutStreams()
+    try eventually("it is what the server has", seconds: 30) { try copy.names() == ["Sicily"] }
+    #expect(try copy.items.get(try #require(ItemID(trip)))?.version == 1)
+    #expect(try copy.node(at: "Sicily")?.number == number)
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("runs again at once when a person wants it, though no event comes")
+  func wanted() throws {
+    let shared = try Shared()
+    try shared.server.change { _ = try $0.createNote("Sicily") }
+    let copy = try shared.connected()
+    let before = shared.server.stats["GET /types"].requests
+    try copy.hydrateAgain()
+    try eventually("it ran", seconds: 20) { shared.server.stats["GET /types"].requests > before }
+    try eventually("and is complete") { try copy.hydration() == .complete }
+    #expect(try copy.names() == ["Sicily"])
+    shared.expectNoViolations()
+  }
+
+  @Test("is not run without a pause when the log never reaches to the cursor it was just given")
+  func neverReaches() throws {
+    let shared = try Shared()
+    shared.server.faults.add(Fault(.cursorAhead, path: "/events", skip: 1, count: nil))
+    let copy = try shared.copy()
+    try copy.connect(try shared.options { $0.waits = (0.2, 1) })
+    usleep(1_500_000)
+    #expect(shared.server.stats["GET /types"].requests <= 6)
+    copy.close()
+  }
+
+  @Test("brings ten thousand items without the memory growing with them")
+  func bounded() throws {
+    func peak(_ count: Int) throws -> Int {
+      let shared = try Shared()
+      try shared.server.change { device in
+        for number in 0..<count {
+          _ = try device.createNote("note \(number)", body: String(repeating: "text ", count: 400))
+        }
+      }
+      let child = try Child.start("hydrate", shared.folder.path + "/child.db", shared.server.url, shared.server.key)
+      let (status, output) = try child.wait()
+      #expect(status == 0, "\(output)")
+      let words = try #require(output.split(separator: "\n").first { $0.hasPrefix("items ") }).split(separator: " ")
+      #expect(words[1] == "\(count)")
+      shared.expectNoViolations()
+      return Int(words[3]) ?? .max
+    }
+    // Twenty megabytes of text more.
+    let (few, many) = (try peak(500), try peak(10_000))
+    #expect(many - few < 24 << 10, "\(few) and \(many) KiB")
+  }
+}

@@ -1,0 +1,130 @@
+import ContractServer
+import Testing
+
+@testable import MarfaEngine
+
+@Suite("A file that is written here")
+struct WrittenHereTests {
+  private func file(_ shared: Shared) throws -> (copy: WorkingCopy, id: String) {
+    let id = try shared.server.change { device in
+      let trip = try device.createNote("Sicily")
+      return try device.createFile("a.txt", Array("base".utf8), mime: "text/plain", attachedTo: trip)
+    }
+    return (try shared.connected(), id)
+  }
+
+  private func blobs(_ shared: Shared) throws -> [String] {
+    try shared.server.change { device in
+      try device.items().filter { $0.type == "core.file" && $0.state == "active" }.compactMap(\.blob)
+        .map { String(decoding: try device.blobBytes($0), as: UTF8.self) }.sorted()
+    }
+  }
+
+  @Test("and was replaced elsewhere meanwhile leaves both versions, whoever is first")
+  func both() throws {
+    let shared = try Shared()
+    let (copy, id) = try file(shared)
+    let staged = try copy.open("Sicily/a.txt")
+    try staged.append(Array("ours".utf8))
+    try shared.server.change { _ = try $0.replaceBytes(id, Array("theirs".utf8)) }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    try copy.close(staged)
+    try copy.drained()
+    try eventually("both are here") { try copy.names("Sicily").count == 2 }
+    #expect(try blobs(shared) == ["ours", "theirs"])
+    #expect(try copy.text("Sicily/a.txt") == "ours")
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("and was renamed elsewhere meanwhile is one file still")
+  func renamed() throws {
+    let shared = try Shared()
+    let (copy, id) = try file(shared)
+    let staged = try copy.open("Sicily/a.txt")
+    try staged.append(Array("ours".utf8))
+    try shared.server.change { _ = try $0.updateItem(id, ["title": "b.txt"]) }
+    try eventually("renamed") { try copy.names("Sicily") == ["b.txt"] }
+    try copy.close(staged)
+    try copy.drained()
+    #expect(try blobs(shared) == ["ours"])
+    #expect(try copy.names("Sicily") == ["b.txt"])
+    shared.expectNoViolations()
+  }
+
+  @Test("with another change of it queued behind the server's keeps what the server had")
+  func foldedBehind() throws {
+    let shared = try Shared()
+    let (copy, id) = try file(shared)
+    try copy.queue.pause()
+    let staged = try copy.open("Sicily/a.txt")
+    try staged.append(Array("ours".utf8))
+    try shared.server.change { _ = try $0.replaceBytes(id, Array("theirs".utf8)) }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    // A change of the newer version, and then the bytes of the older one.
+    try copy.move("Sicily/a.txt", "Sicily/c.txt")
+    try copy.close(staged)
+    try copy.queue.resume()
+    try copy.drained()
+    #expect(try blobs(shared) == ["ours", "theirs"])
+    shared.expectNoViolations()
+  }
+
+  @Test("and closed by a process that ended before it was sealed keeps the version it began with")
+  func sealedLater() throws {
+    let shared = try Shared()
+    let (copy, id) = try file(shared)
+    let staged = try copy.open("Sicily/a.txt")
+    try staged.append(Array("ours".utf8))
+    _ = try copy.tree.adopt(staged, mtime: .now, durably: false)
+    try shared.server.change { _ = try $0.replaceBytes(id, Array("theirs".utf8)) }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    let next = try shared.reopened(copy)
+    try next.connect(try shared.options())
+    try eventually("it is sealed and sent") { try blobs(shared) == ["ours", "theirs"] }
+    try next.drained()
+    shared.expectNoViolations()
+  }
+
+  @Test("and deleted elsewhere meanwhile stays here with what was written", arguments: [false, true])
+  func deletedElsewhere(_ isAdopted: Bool) throws {
+    let shared = try Shared()
+    let (copy, id) = try file(shared)
+    let staged = try copy.open("Sicily/a.txt")
+    try staged.append(Array("ours".utf8))
+    if isAdopted { _ = try copy.tree.adopt(staged, mtime: .now, durably: false) }
+    try shared.server.change { try $0.trash(id) }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    try copy.close(staged)
+    #expect(try copy.text("Sicily/a.txt") == "ours")
+    #expect(try copy.node(at: "Sicily/a.txt")?.item == nil)
+    // Brought back elsewhere, it is that item's file, and what was written is a change of it.
+    try shared.server.change { try $0.restore(id) }
+    try eventually("sent") { try blobs(shared) == ["ours"] }
+    try copy.drained()
+    #expect(try copy.names("Sicily") == ["a.txt"])
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("is not written over by an event about its older bytes")
+  func notOverwritten() throws {
+    let shared = try Shared()
+    let (copy, id) = try file(shared)
+    try copy.queue.pause()
+    try copy.write("Sicily/a.txt", "ours")
+    try shared.server.change { _ = try $0.addTags(id, ["x"]) }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    #expect(try copy.text("Sicily/a.txt") == "ours")
+    #expect(try copy.item(at: "Sicily/a.txt")?.tags == ["x"])
+    try copy.queue.resume()
+    try copy.drained()
+    #expect(try blobs(shared) == ["ours"])
+    shared.expectNoViolations()
+  }
+}
