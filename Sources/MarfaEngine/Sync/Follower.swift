@@ -18,6 +18,10 @@ final class Follower: Sendable {
     var isLive = false
     var trouble: RemoteFailure?
     var progress: HydrationProgress?
+    /// How many hydrations are through.
+    var hydrations = 0
+    /// The stream that is held.
+    var stream: Transfer?
   }
 
   /// Events on their way from the network's thread to ours.
@@ -93,16 +97,21 @@ final class Follower: Sendable {
   var trouble: RemoteFailure? { state.read { $0.trouble } }
   /// How far a hydration that runs is.
   var progress: HydrationProgress? { state.read { $0.progress } }
+  /// How many hydrations are through since it began.
+  var hydrations: Int { state.read { $0.hydrations } }
 
   /// Tries again now.
   func retryNow() { state.update { $0.isAwake = true } }
 
   /// Hydrates anew, though nothing makes it.
   func hydrateAgain() {
-    state.update {
-      $0.isHydrationWanted = true
-      $0.isAwake = true
+    let stream = state.update { state in
+      state.isHydrationWanted = true
+      state.isAwake = true
+      return state.stream
     }
+    // It may say nothing for long.
+    stream?.cancel()
   }
 
   /// Waits until the copy has caught up; false when it took longer.
@@ -162,6 +171,7 @@ final class Follower: Sendable {
       hydration.progress = { [state] progress in state.update { $0.progress = progress } }
       try hydration.run(types: settings.types, tier: settings.tier)
     }
+    state.update { $0.hydrations += 1 }
     Log.notice("the copy has all it declared")
   }
 
@@ -170,10 +180,16 @@ final class Follower: Sendable {
     let handler = Handler()
     let transfer = server.events(after: cursor, handler)
     let token = cancellation.onCancel { transfer.cancel() }
+    let isUnwanted = state.update { state in
+      state.stream = transfer
+      return state.isHydrationWanted
+    }
     defer {
+      state.update { $0.stream = nil }
       cancellation.remove(token)
       transfer.cancel()
     }
+    if isUnwanted { return .ended(nil) }
     while true {
       let (events, end, isPaused): ([ServerEvent], Result<Void, RemoteFailure>?, Bool) =
         handler.waiting.wait { waiting in

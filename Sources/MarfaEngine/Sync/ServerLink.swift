@@ -89,9 +89,13 @@ extension WorkingCopy {
     guard let link = link.withLock({ $0 }) else { return nil }
     return ServerStatus(
       origin: link.server.origin.description, isOnline: link.follower.isLive, isPaused: link.drain.isPaused,
-      hydrationProgress: link.follower.progress, trouble: link.follower.trouble.map { "\($0)" },
-      queueTrouble: link.drain.trouble.map { "\($0)" })
+      hydrationProgress: link.follower.progress, hydrations: link.follower.hydrations,
+      trouble: link.follower.trouble.map { "\($0)" }, queueTrouble: link.drain.trouble.map { "\($0)" },
+      isKeyRefused: link.follower.trouble?.isKeyRefused ?? false || link.drain.trouble == .credential)
   }
+
+  /// How many bytes of an upload have gone out; `nil` for one that is not being sent.
+  public func uploadProgress(of hash: BlobHash) -> Int64? { link.withLock { $0 }?.drain.progress(of: hash) }
 
   /// Waits until the copy has caught up with its server: false when that took longer, or there is none.
   public func waitUntilLive(seconds: Double) -> Bool {
@@ -121,8 +125,16 @@ public struct ServerStatus: Sendable, Equatable {
   public var isPaused: Bool
   /// Present while a hydration runs.
   public var hydrationProgress: HydrationProgress?
+  /// How many hydrations are through since it was connected.
+  public var hydrations: Int
   /// Why it is not followed now, in words.
   public var trouble: String?
   /// Why nothing is sent now, in words.
   public var queueTrouble: String?
+  /// The key is not accepted: nothing goes on before there is another.
+  public var isKeyRefused: Bool
+}
+
+extension RemoteFailure {
+  fileprivate var isKeyRefused: Bool { if case .refused(let refusal) = self { refusal.status == 401 } else { false } }
 }

@@ -85,10 +85,29 @@ extension Tree.Change {
         return
       }
     }
+    if node.kind == .file, isUnsealed(node) {
+      // Its next seal makes an item of its own of it.
+      var left = node
+      left.item = nil
+      try connection.updateNode(left)
+      let title = try title(id)
+      Log.warning("\(title) went from the server while it was being written here: what is written stays")
+      tree.notify([.node(node.number)], in: self)
+      return
+    }
     for place in try connection.entries(of: node.number) { try removeEntry(node, from: place.parent) }
     try connection.deleteNode(node.number)
     if case .blob(let hash) = node.content { try tree.blobs.release(hash, in: connection) }
   }
+
+  /// True for a file with bytes that a person wrote and nothing has sealed yet.
+  private func isUnsealed(_ node: Node) -> Bool {
+    if case .staged = node.content { return true }
+    return tree.isBeingWritten(node.number)
+  }
+
+  /// What an item is called in the log.
+  private func title(_ id: ItemID) throws(MarfaError) -> String { try connection.item(id)?.title ?? "\(id)" }
 
   /// An item's title may have changed: its names follow. One that would be shown under the name it was shown under keeps
   /// its number.

@@ -21,6 +21,8 @@ public final class Tree: Sendable {
   let settings: Settings
   let observer = Lock<(@Sendable ([TreeChange]) -> Void)?>(.leaf, nil)
   let leftOvers = Lock<Void>(.recovery, ())
+  /// Files that a program is writing.
+  private let writing = Lock<Set<Int64>>(.leaf, [])
   let displaced = Lock<Displaced>(.leaf, Displaced())
 
   init(store: Store, blobs: BlobStore, settings: Settings) {
@@ -28,6 +30,19 @@ public final class Tree: Sendable {
     self.blobs = blobs
     self.settings = settings
   }
+
+  // MARK: - Being written
+
+  /// Says whether a file holds what a program wrote and nobody has sealed yet. While it does, no server's word takes it
+  /// away: what the person is writing stays, and becomes an item of its own.
+  public func setBeingWritten(_ number: Int64, _ isBeingWritten: Bool) {
+    writing.withLock { writing in
+      if isBeingWritten { writing.insert(number) } else { writing.remove(number) }
+    }
+  }
+
+  /// True while ``setBeingWritten(_:_:)`` says so.
+  func isBeingWritten(_ number: Int64) -> Bool { writing.withLock { !$0.isEmpty && $0.contains(number) } }
 
   // MARK: - Reading
 

@@ -123,6 +123,7 @@ final class OpenFile: Sendable {
     }
     guard isLast else { return }
     changing.withLock { changing in
+      defer { tree.setBeingWritten(number, false) }
       if changing.isAbandoned {
         if let staged = changing.staged { tree.discard(staged) }
         changing.staged = nil
@@ -248,6 +249,8 @@ final class OpenFile: Sendable {
   private func stage(_ changing: inout Changing, keeping limit: Int64) throws(MarfaError) -> StagedFile {
     if let staged = changing.staged { return staged }
     let staged = try tree.stage(for: number)
+    // Before anything is written: what goes elsewhere meanwhile stays here.
+    tree.setBeingWritten(number, true)
     let (descriptor, size) = facts.withLock { ($0.descriptor, $0.size ?? $0.node?.size ?? 0) }
     let kept = min(size, limit)
     if let descriptor, kept > 0 {
@@ -268,6 +271,7 @@ final class OpenFile: Sendable {
   /// Records that the bytes changed now, which takes set-user-ID and set-group-ID away (`FUSE_HANDLE_KILLPRIV_V2` leaves
   /// that to us).
   private func noteChange(size: Int64) throws(MarfaError) {
+    tree.setBeingWritten(number, true)
     let mode = facts.withLock { facts -> mode_t? in
       facts.size = size
       facts.mtime = .now
@@ -390,6 +394,7 @@ final class OpenFile: Sendable {
       facts.mtime = nil
       if node.content == .empty { facts.descriptor = nil }
     }
+    tree.setBeingWritten(number, false)
   }
 
   /// A write failed and nobody mended it: what was written is thrown away. A new file goes, an old one keeps the bytes
