@@ -91,6 +91,7 @@ extension WorkingCopy {
       origin: link.server.origin.description, isOnline: link.follower.isLive, isPaused: link.drain.isPaused,
       hydrationProgress: link.follower.progress, hydrations: link.follower.hydrations,
       trouble: link.follower.trouble.map { "\($0)" }, queueTrouble: link.drain.trouble.map { "\($0)" },
+      bytesSent: link.drain.bytesOnTheirWay,
       isKeyRefused: link.follower.trouble?.isKeyRefused ?? false || link.drain.trouble == .credential)
   }
 
@@ -131,6 +132,8 @@ public struct ServerStatus: Sendable, Equatable {
   public var trouble: String?
   /// Why nothing is sent now, in words.
   public var queueTrouble: String?
+  /// The bytes of the uploads under way that have gone out.
+  public var bytesSent: Int64
   /// The key is not accepted: nothing goes on before there is another.
   public var isKeyRefused: Bool
 }
