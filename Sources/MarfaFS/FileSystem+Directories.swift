@@ -57,7 +57,7 @@ extension FileSystem {
       return entry.name.bytes.withUnsafeBytes { name in
         plus
           ? buffer.append(
-            name: name, attributes: status(of: current(entry.node)), node: UInt64(entry.node.number), generation: 0,
+            name: name, attributes: status(of: current(entry.node)), node: ids.id(of: entry.node.number), generation: 0,
             offset: cookie, entryTimeout: timeout, attributeTimeout: timeout)
           : buffer.append(
             name: name, inode: UInt64(entry.node.number), mode: entry.node.fileMode, offset: cookie)

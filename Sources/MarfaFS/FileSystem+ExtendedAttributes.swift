@@ -47,7 +47,7 @@ extension FileSystem {
     case .root(let status): return NodeAttributes(root: status, server: copy.serverStatus)
     case .directory(let facts): return NodeAttributes(directory: facts)
     case .file(let facts):
-      let file = files.find(number)
+      let file = files.find(node)
       var now = FileNow(link: LinkState(copy))
       now.isBeingWritten = file?.isBeingWritten ?? false
       now.isOpen = file != nil

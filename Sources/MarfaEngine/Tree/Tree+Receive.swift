@@ -85,7 +85,8 @@ extension Tree.Change {
     node.ctime = now
     try connection.updateNode(node)
     if case .blob(let old) = before { try tree.blobs.release(old, in: connection) }
-    tree.notify([.node(node.number)], in: self)
+    let places = try connection.entries(of: node.number).map { TreeChange.Place(parent: $0.parent, name: $0.name) }
+    tree.notify([.bytes(node.number, places)], in: self)
   }
 
   private func remove(_ id: ItemID, withEdgesOfOthers: Bool) throws(MarfaError) {

@@ -89,6 +89,11 @@ public final class Tree: Sendable {
     }
   }
 
+  /// Where a node has its names.
+  public func places(of number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
+    try store.read { (connection) throws(MarfaError) in try connection.entries(of: number) }
+  }
+
   /// The names a node has, oldest first: `folder/name` from the root, for a person to read.
   public func paths(of number: Int64) throws(MarfaError) -> [String] {
     try store.snapshot { (connection) throws(MarfaError) in
