@@ -48,7 +48,8 @@ public struct Queue: Sendable {
         let piece = try connection.queue(after: last, limit: 1000)
         for write in piece {
           if write.state == .blocked
-            || (write.state == .queued && (write.dependsOn + [write.follows].compactMap { $0 }).contains { stuck.contains($0) })
+            || (write.state == .queued
+              && (write.dependsOn + [write.follows].compactMap { $0 }).contains { stuck.contains($0) })
           {
             stuck.insert(write.id)
           } else if write.state == .queued || write.state == .sending {

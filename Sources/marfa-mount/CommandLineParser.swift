@@ -2,7 +2,8 @@ import MarfaFS
 
 /// What the program can do. The first word of a command line is one of these, or the line means `mount`.
 enum Command: String, CaseIterable {
-  case mount, unmount, status, queue, hydrate, retry, pause, resume, release, withdraw, discard, pin, unpin, cache, budget
+  case mount, unmount, status, queue, hydrate, retry, pause, resume, release, withdraw, discard, pin, unpin, cache,
+    budget
   case attach, embed, add, help
 
   /// The options it takes, beside `--help`.

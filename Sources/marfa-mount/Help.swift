@@ -52,9 +52,13 @@ enum Help {
       marfa-mount queue [STORE] [--wait]               the writes that wait to be sent
       marfa-mount hydrate [STORE]                      bring the whole list from the server
       marfa-mount retry [STORE]                        try the server now
-      marfa-mount pause|resume [STORE]                 send nothing; go on
-      marfa-mount release|withdraw|discard WRITE...    send again, take back, give up
-      marfa-mount pin|unpin ITEM...                    keep what is attached to it here
+      marfa-mount pause [STORE]                        send nothing until
+      marfa-mount resume [STORE]                       this
+      marfa-mount release WRITE...                     send a write again that does not move
+      marfa-mount withdraw WRITE...                    take one back that has not gone out
+      marfa-mount discard WRITE...                     give one up that can't be sent
+      marfa-mount pin ITEM...                          keep what is attached to it here until
+      marfa-mount unpin ITEM...                        this
       marfa-mount cache [STORE]                        which bytes are on this device
       marfa-mount budget [default|keep-all|SIZE]       how many bytes may be
       marfa-mount attach ITEM FILE...                  attach files to an item

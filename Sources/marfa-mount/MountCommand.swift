@@ -10,6 +10,8 @@ enum MountCommand {
   private static let attempts = 30
 
   static func run(_ options: MountOptions) throws(CommandFailure) {
+    // Before a store or a log is made for it.
+    if options.server != nil, try ServerConnection.key(options) == nil { throw ServerConnection.noKey(options) }
     guard options.isForeground else { return try BackgroundMount.start(options) }
     // Before any thread: the signals that end a mount are for the one that waits for them.
     Signals.block()

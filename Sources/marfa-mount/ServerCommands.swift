@@ -174,7 +174,8 @@ enum ServerText {
     let number = result.count("write")
     return switch command {
     case .retry: "Trying \(Output.safe(result["server"]?.string ?? "the server")) now"
-    case .pause: "Sending is paused until \"marfa-mount resume\", or until the mount ends. Queue: \(QueueText.summary(result))"
+    case .pause:
+      "Sending is paused until \"marfa-mount resume\", or until the mount ends. Queue: \(QueueText.summary(result))"
     case .resume: "Sending goes on. Queue: \(QueueText.summary(result))"
     case .release: "Write \(number) goes again"
     case .withdraw: "Write \(number) is taken back"

@@ -29,15 +29,8 @@ enum ServerConnection {
     if let bound, bound != origin.description {
       throw CommandFailure(.unusable(.boundElsewhere(path: copy.path, bound: bound, asked: origin.description)))
     }
-    let found: FoundCredential?
-    do throws(CredentialProblem) { found = try FoundCredential.find(keyFile: options.keyFile) } catch {
-      throw CommandFailure(.credential, "bad_key", "\(error)")
-    }
-    guard let found else {
-      guard options.server == nil else {
-        throw CommandFailure(
-          .credential, "no_key", "there is no key for \(origin). Give one with --key-file FILE, or in MARFA_API_KEY")
-      }
+    guard let found = try key(options) else {
+      guard options.server == nil else { throw noKey(options) }
       Log.warning("there is no key for \(origin): the store works without its server")
       return .keyless(origin: origin.description)
     }
@@ -46,6 +39,20 @@ enum ServerConnection {
     remote.types = options.types
     remote.tier = options.tier
     return .ready(remote, keySource: found.source)
+  }
+
+  /// The key, wherever it is; `nil` when there is none.
+  static func key(_ options: MountOptions) throws(CommandFailure) -> FoundCredential? {
+    do throws(CredentialProblem) { return try FoundCredential.find(keyFile: options.keyFile) } catch {
+      throw CommandFailure(.credential, "bad_key", "\(error)")
+    }
+  }
+
+  /// A server was named, and no key.
+  static func noKey(_ options: MountOptions) -> CommandFailure {
+    let server = options.server.map { "\($0)" } ?? "the server"
+    return CommandFailure(
+      .credential, "no_key", "there is no key for \(server). Give one with --key-file FILE, or in MARFA_API_KEY")
   }
 
   /// Begins to follow the server. The network is met later, by threads of the copy's own.

@@ -67,7 +67,9 @@ extension Connection {
   func awaited(by write: QueuedWrite) throws(MarfaError) -> WriteID? {
     guard write.state == .queued else { return nil }
     for id in write.dependsOn {
-      if try first("SELECT 1 FROM writes WHERE number = ?1", { $0.int(1, id.number) }, { _ in true }) != nil { return id }
+      if try first("SELECT 1 FROM writes WHERE number = ?1", { $0.int(1, id.number) }, { _ in true }) != nil {
+        return id
+      }
     }
     guard let ahead = write.follows,
       try first(
@@ -91,7 +93,8 @@ extension Connection {
   /// Why the item of a file or directory of this device was refused: the write at the bottom of it.
   func refusal(ofNode number: Int64) throws(MarfaError) -> QueuedWrite? {
     guard
-      let item = try first("SELECT refused FROM nodes WHERE number = ?1", { $0.int(1, number) }, { $0.itemID(0) }) ?? nil,
+      let item = try first("SELECT refused FROM nodes WHERE number = ?1", { $0.int(1, number) }, { $0.itemID(0) })
+        ?? nil,
       let write = try queue(about: item).first(where: { $0.state == .refused || $0.state == .dead })
     else { return nil }
     return try cause(of: write)
