@@ -23,14 +23,72 @@ public struct Blobs: Sendable {
     }
   }
 
-  /// Calls `body` with the path where a blob's bytes are. **The file stays there only while `body` runs**, whatever the
-  /// budget does. A copy without a server, and a reader, throw ``MarfaError/bytesAbsent(_:)`` for what is not here.
+  /// Calls `body` with the path where a blob's bytes are, fetching them first when they aren't here. **The file stays
+  /// there only while `body` runs**, whatever the budget or other fetches do. Throws ``MarfaError/noRoom(size:left:)`` when
+  /// the volume has no room for them. A copy without a server, and a reader, throw ``MarfaError/bytesAbsent(_:)`` for what
+  /// is not here.
   public func withFile<T>(_ hash: BlobHash, _ body: (String) async throws -> T) async throws -> T {
     copy.blobStore.pin(hash)
     defer { copy.blobStore.unpin(hash) }
-    guard try copy.blobStore.isHeld(hash) else { throw MarfaError.bytesAbsent(hash) }
+    if try !copy.blobStore.isHeld(hash) { try await fetch(hash) }
     return try await body(copy.blobStore.files.held(hash))
   }
+
+  /// Opens a blob's bytes for reading ranges of them, whether they are here or not. A copy without a server, and a reader,
+  /// throw ``MarfaError/bytesAbsent(_:)`` for what is not here.
+  public func open(_ hash: BlobHash) throws(MarfaError) -> RangeReader { try copy.fetcher.open(hash) }
+
+  /// Has a blob's bytes here whole, fetching what is missing. Cancel the task to stop it: what came stays.
+  public func fetch(_ hash: BlobHash, progress: (@Sendable (Int64) -> Void)? = nil) async throws(MarfaError) {
+    let ticket = Lock<WholeFetch?>(.leaf, nil)
+    let result = await withTaskCancellationHandler {
+      await withUnsafeContinuation { (continuation: UnsafeContinuation<Result<Void, MarfaError>, Never>) in
+        let fetch = copy.fetcher.whole(hash, progress: progress) { continuation.resume(returning: $0) }
+        ticket.withLock { $0 = fetch }
+        if Task.isCancelled { fetch.cancel() }
+      }
+    } onCancel: {
+      ticket.withLock { $0 }?.cancel()
+    }
+    try result.get()
+  }
+
+  /// The same for who has no task: `then` is called exactly once, on a thread that must not be kept; `progress` with the
+  /// bytes here, now and then.
+  @discardableResult
+  public func fetch(
+    _ hash: BlobHash, progress: (@Sendable (Int64) -> Void)? = nil,
+    then: @escaping @Sendable (Result<Void, MarfaError>) -> Void
+  ) -> WholeFetch {
+    copy.fetcher.whole(hash, progress: progress, then: then)
+  }
+
+  /// Lets a blob's bytes go though it be an attachment kept, and answers the bytes removed. `EBUSY` while it is open;
+  /// `EPERM` when it is pinned, or when the only bytes are here.
+  @discardableResult
+  public func letGo(_ hash: BlobHash) throws(MarfaError) -> Int64 {
+    try copy.change { (change) throws(MarfaError) in try copy.blobStore.letGo(hash, in: change.connection) }
+  }
+
+  /// Tells a blob's size, asking the server when nobody knows it yet; that is waited for for so many seconds. `then` is
+  /// called exactly once, at once when the size is known.
+  public func size(
+    _ hash: BlobHash, waiting seconds: Double, then: @escaping @Sendable (Result<Int64, MarfaError>) -> Void
+  ) {
+    copy.fetcher.size(of: hash, wait: Int64(seconds * 1e9), then: then)
+  }
+
+  /// How many of a blob's bytes are here, of one that is not here whole.
+  public func partialBytes(_ hash: BlobHash) throws(MarfaError) -> Int64 {
+    if let open = copy.fetcher.bytesHere(hash) { return open }
+    return try copy.store.read { (connection) throws(MarfaError) in try connection.partialBytes(hash) } ?? 0
+  }
+
+  /// Learns in the background the size of every file that states none. For after rows came.
+  public func learnSizes() { copy.fetcher.learnSizes() }
+
+  /// True when bytes that are not here are fetched.
+  public var canFetch: Bool { copy.fetcher.source != nil }
 
   /// Whether the copy holds a blob's bytes.
   public func isHeld(_ hash: BlobHash) throws(MarfaError) -> Bool { try copy.blobStore.isHeld(hash) }
@@ -57,10 +115,12 @@ public struct Blobs: Sendable {
   @discardableResult
   public func setBudget(_ budget: FileBudget) throws(MarfaError) -> Int64 {
     if case .bytes(let bytes) = budget, bytes < 0 { throw .invalid("a budget can't be negative") }
-    return try copy.change { (change) throws(MarfaError) in
+    let removed = try copy.change { (change) throws(MarfaError) in
       try change.connection.setBudget(budget)
       return try trim(change)
     }
+    copy.fetcher.room.refresh()
+    return removed
   }
 
   /// Chooses which attachments are outside the budget. The store keeps the choice.
@@ -75,8 +135,7 @@ public struct Blobs: Sendable {
   }
 
   private func trim(_ change: Tree.Change) throws(MarfaError) -> Int64 {
-    let cache = try copy.blobStore.cache(in: change.connection)
-    return try copy.blobStore.trim(to: cache.budget, in: change.connection)
+    try copy.blobStore.trim(to: try copy.blobStore.allowance(in: change.connection), in: change.connection)
   }
 
   /// Removes every file the copy can fetch again, leaves the budget as it is, and returns the bytes removed. Attachments
@@ -86,9 +145,33 @@ public struct Blobs: Sendable {
     try copy.change { (change) throws(MarfaError) in try copy.blobStore.removeFetched(in: change.connection) }
   }
 
-  /// Fetches the attachments the copy doesn't hold whole. A reader throws ``MarfaError/readingHandle``, a copy without a
-  /// server ``MarfaError/noServer``.
-  public func fetchKept() async throws(MarfaError) -> KeptFetch {
-    throw copy.isReader ? .readingHandle : .noServer
+  /// Fetches the attachments the copy doesn't hold whole, smallest first, so that they're there offline. It goes on with the
+  /// part of a file an earlier fetch left, and waits out a server that asks for a minute or less. It stops at the first
+  /// file the disk has no room for, once the server can't be reached, or asks for a longer wait; a file that fails
+  /// otherwise is passed over. A reader throws ``MarfaError/readingHandle``, a copy without a server
+  /// ``MarfaError/noServer``; when its task is cancelled it throws ``MarfaError/canceled``, and the files fetched stay.
+  public func fetchKept(progress: (@Sendable (KeptProgress) -> Void)? = nil) async throws(MarfaError) -> KeptFetch {
+    let ticket = Lock<KeptFetchRun?>(.leaf, nil)
+    let result = await withTaskCancellationHandler {
+      await withUnsafeContinuation { (continuation: UnsafeContinuation<Result<KeptFetch, MarfaError>, Never>) in
+        let run = fetchKept(progress: progress) { continuation.resume(returning: $0) }
+        ticket.withLock { $0 = run }
+        if Task.isCancelled { run.cancel() }
+      }
+    } onCancel: {
+      ticket.withLock { $0 }?.cancel()
+    }
+    return try result.get()
+  }
+
+  /// The same for who has no task: `then` is called exactly once, on a thread that must not be kept.
+  @discardableResult
+  public func fetchKept(
+    progress: (@Sendable (KeptProgress) -> Void)? = nil,
+    then: @escaping @Sendable (Result<KeptFetch, MarfaError>) -> Void
+  ) -> KeptFetchRun {
+    let run = KeptFetchRun(copy, progress: progress, then: then)
+    run.begin()
+    return run
   }
 }

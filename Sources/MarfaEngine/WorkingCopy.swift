@@ -9,6 +9,8 @@ public final class WorkingCopy: Sendable {
     public var reader = false
     /// How the tree behaves.
     public var tree = Tree.Settings()
+    /// How long things take that fetch.
+    var fetching = Fetcher.Settings()
     /// The usual ones.
     public init() {}
   }
@@ -19,6 +21,7 @@ public final class WorkingCopy: Sendable {
   public let tree: Tree
   let store: Store
   let blobStore: BlobStore
+  let fetcher: Fetcher
   private let sealing = WorkQueue(name: "marfa-recovery", threads: 1)
   /// Its server, once it is connected to one.
   let link = Lock<ServerLink?>(.leaf, nil)
@@ -38,6 +41,10 @@ public final class WorkingCopy: Sendable {
     }
     blobStore = try BlobStore(store: store)
     tree = Tree(store: store, blobs: blobStore, settings: options.tree)
+    fetcher = Fetcher(blobs: blobStore, store: store, settings: options.fetching) {
+      [observer = tree.observer] changes in
+      if !changes.isEmpty { observer.withLock { $0 }?(changes) }
+    }
     guard store.isWriter else {
       isNew = false
       return
@@ -57,6 +64,7 @@ public final class WorkingCopy: Sendable {
       try connection.updateNode(root)
       return true
     }
+    try Recovery.sweepPartial(tree)
     for (node, id) in try Recovery.run(tree) {
       // Mount first: the bytes are readable as they are, and hashing many may take a while.
       sealing.post { [tree] in
@@ -100,9 +108,18 @@ public final class WorkingCopy: Sendable {
     server?.close()
     store.onCommit(nil)
     sealing.close(dropping: true)
+    fetcher.close()
     blobStore.reaper.close()
     if store.isWriter { try? store.write { (connection) throws(MarfaError) in try connection.setSetting("open", nil) } }
     store.close()
+  }
+
+  /// From now on bytes that are not here come from `source`: reads fetch, and sizes nobody knows are learnt. A reader
+  /// fetches nothing (seed "Read a file's bytes").
+  func connect(_ source: any ByteSource) {
+    guard !isReader else { return }
+    fetcher.connect(source)
+    fetcher.learnSizes()
   }
 
   /// How many transactions this handle has committed: what was read before one may be stale after it.

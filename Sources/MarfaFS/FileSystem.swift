@@ -34,8 +34,8 @@ final class FileSystem: FileSystemOperations {
       for change in changes {
         switch change {
         case .entry(let parent, let name): invalidator.entry(parent: ids.id(of: parent), name: name.bytes)
-        case .listing(let number): invalidator.inode(node: ids.id(of: number))
-        case .node(let number): invalidator.attributes(node: ids.id(of: number))
+        case .node(let number): invalidator.inode(node: ids.id(of: number))
+        case .attributes(let number): invalidator.attributes(node: ids.id(of: number))
         case .bytes(let number, let places):
           ids.replace(number)
           for place in places { invalidator.entry(parent: ids.id(of: place.parent), name: place.name.bytes) }

@@ -1,7 +1,8 @@
 import CLinux
 import Glibc
 
-/// The folder beside the store that holds bytes (ARCHITECTURE.md, "The store on disk"): `held/`, `staged/`, `recovered/`.
+/// The folder beside the store that holds bytes (ARCHITECTURE.md, "The store on disk"): `held/`,
+/// `partial/`, `staged/`, `recovered/`.
 struct BlobFiles: Sendable {
   /// `NAME.db.blobs`.
   let root: String
@@ -11,7 +12,9 @@ struct BlobFiles: Sendable {
   /// Makes the folders, this person's alone.
   func prepare() throws(MarfaError) {
     do throws(Errno) {
-      for folder in [root, root + "/held", root + "/staged"] { try Path.makeDirectory(folder, mode: 0o700) }
+      for folder in [root, root + "/held", root + "/partial", root + "/staged"] {
+        try Path.makeDirectory(folder, mode: 0o700)
+      }
     } catch {
       throw .io(error, "making \(root)")
     }
@@ -21,6 +24,21 @@ struct BlobFiles: Sendable {
   func held(_ hash: BlobHash) -> String {
     let hex = hash.hex
     return "\(root)/held/\(hex.prefix(2))/\(hex.dropFirst(2))"
+  }
+
+  /// Where bytes are of which some are here: a sparse file as long as the whole.
+  func partial(_ hash: BlobHash) -> String { "\(root)/partial/\(hash.hex)" }
+
+  /// Makes an empty one. Nothing that was there is taken over.
+  func makePartial(_ hash: BlobHash, size: Int64) throws(Errno) -> Descriptor {
+    let path = partial(hash)
+    try Path.remove(path)
+    let file = try Descriptor.open(path, O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+    do throws(Errno) { try file.truncate(to: size) } catch {
+      try? Path.remove(path)
+      throw error
+    }
+    return file
   }
 
   /// Where bytes a program writes are until they are sealed: `staged/NODE-UUID`. The node's number is in the name so

@@ -138,6 +138,18 @@ final class BlobStore: Sendable {
     }
   }
 
+  /// The same. `EBADMSG` when the file has another length than was sealed: it was cut by a power loss or by hand, and what
+  /// is left of it is not what its name says.
+  func openWhole(_ hash: BlobHash, size: Int64?) throws(MarfaError) -> Descriptor {
+    let descriptor = try open(hash)
+    let found: Int64
+    do throws(Errno) { found = Int64(try descriptor.status().st_size) } catch { throw .io(error, files.held(hash)) }
+    if let size, size != found {
+      throw .io(Errno(EBADMSG), "\(files.held(hash)) has \(found) bytes and should have \(size)")
+    }
+    return descriptor
+  }
+
   /// True when the whole is here.
   func isHeld(_ hash: BlobHash) throws(MarfaError) -> Bool {
     try store.read { (connection) throws(MarfaError) in try connection.blob(hash)?.held ?? false }

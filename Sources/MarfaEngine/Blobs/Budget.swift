@@ -17,19 +17,25 @@ extension BlobStore {
     }
   }
 
+  /// The bytes the budget allows now; `nil` for no budget.
+  func allowance(in connection: Connection) throws(MarfaError) -> Int64? {
+    BlobStore.allowance(
+      try connection.budget(), volume: try? VolumeRoom.of(files.root), held: try connection.cachedBytes())
+  }
+
   /// The cache in numbers.
   func cache(in connection: Connection) throws(MarfaError) -> FileCache {
     let setting = try connection.budget()
     let volume = try? VolumeRoom.of(files.root)
     let held = try connection.first("SELECT bytes FROM counters WHERE name = 'held'") { $0.int(0) } ?? 0
     return FileCache(
-      setting: setting, budget: BlobStore.allowance(setting, volume: volume, held: held), held: held,
-      heldUnreadable: nil, volumeUnreadable: volume == nil, backupMarkFailure: nil,
+      setting: setting, budget: BlobStore.allowance(setting, volume: volume, held: try connection.cachedBytes()),
+      held: held, heldUnreadable: nil, volumeUnreadable: volume == nil, backupMarkFailure: nil,
       attachments: try connection.keptAttachments())
   }
 
-  /// Takes fetched files, least recently read first, until what is held outside the kept ones fits; answers the bytes
-  /// removed. Never one of an attachment kept, one pinned or open, or one whose upload waits.
+  /// Takes fetched files and parts of files, least recently read first, until what is here outside the kept ones fits;
+  /// answers the bytes removed. Never one of an attachment kept, one pinned or open, or one whose upload waits.
   func trim(to allowance: Int64?, in connection: Connection) throws(MarfaError) -> Int64 {
     guard let allowance else { return 0 }
     let evictable = try connection.evictable()
@@ -43,18 +49,45 @@ extension BlobStore {
     return removed
   }
 
-  /// Takes every file that can be fetched again.
+  /// Takes every file that can be fetched again, and every part of one.
   func removeFetched(in connection: Connection) throws(MarfaError) -> Int64 {
+    try letGo(of: .max, in: connection)
+  }
+
+  /// Takes fetched files, least recently read first, until so many bytes are free, or nothing more may go. Answers the
+  /// bytes removed.
+  func letGo(of bytes: Int64, in connection: Connection) throws(MarfaError) -> Int64 {
     var removed: Int64 = 0
-    for file in try connection.evictable() where try evict(file.hash, in: connection) { removed += file.size }
+    for file in try connection.evictable() where removed < bytes {
+      if try evict(file.hash, in: connection) { removed += file.size }
+    }
     return removed
+  }
+
+  /// Takes one because a person says so, though it be an attachment kept. `EBUSY` while it is open, `EPERM` when it is
+  /// pinned, or when nobody else has it. Answers the bytes removed.
+  func letGo(_ hash: BlobHash, in connection: Connection) throws(MarfaError) -> Int64 {
+    guard let row = try connection.blob(hash) else { return 0 }
+    let partial = try connection.partialBytes(hash)
+    guard row.held || partial != nil else { return 0 }
+    if row.held {
+      if !row.stored { throw .file(.notPermitted) }
+      if try connection.isOnlyHere(hash) { throw .file(.notPermitted) }
+    }
+    if try connection.isPinned(hash) { throw .file(.notPermitted) }
+    guard try evict(hash, in: connection) else { throw .file(Errno(EBUSY)) }
+    return row.held ? row.size ?? 0 : partial ?? 0
   }
 
   private func evict(_ hash: BlobHash, in connection: Connection) throws(MarfaError) -> Bool {
     guard !isPinned(hash) else { return false }
-    try connection.run("UPDATE blobs SET held = 0, not_held_reason = 'not_fetched' WHERE hash = ?1") {
-      $0.hash(1, hash)
-    }
+    try connection.run(
+      """
+      UPDATE blobs SET held = 0, not_held_reason = 'not_fetched', not_held_detail = NULL, not_held_at = NULL
+      WHERE hash = ?1 AND held = 1
+      """
+    ) { $0.hash(1, hash) }
+    try connection.deletePartial(hash)
     removeAfterCommit(hash)
     return true
   }
@@ -79,24 +112,85 @@ extension Connection {
 
   func keep() throws(MarfaError) -> KeepSetting { KeepSetting(rawValue: try setting("keep") ?? "") ?? .attached }
 
-  /// Held bytes that can be fetched again and nothing keeps: the least recently read first. The server must have
-  /// answered that it stores them, no upload of them may wait, and no file of this device only may show them: its item,
-  /// when it had one, is in the bin there, and the bin is emptied some day.
-  fileprivate func evictable() throws(MarfaError) -> [(hash: BlobHash, size: Int64)] {
+  /// All bytes of files held and of partial files.
+  func cachedBytes() throws(MarfaError) -> Int64 {
+    try first("SELECT sum(bytes) FROM counters WHERE name IN ('held', 'partial')") { $0.int(0) } ?? 0
+  }
+
+  /// Bytes here that can be fetched again and nothing keeps, whole or in part: the least recently read first. The server
+  /// must have answered that it stores them, no upload of them may wait, and no file of this device only may show them:
+  /// its item, when it had one, is in the bin there, and the bin is emptied some day.
+  func evictable() throws(MarfaError) -> [(hash: BlobHash, size: Int64)] {
     let keep = try keep()
     return try all(
       """
-      SELECT b.hash, b.size FROM blobs b WHERE b.held = 1 AND b.stored = 1
-        AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.blob = b.hash AND w.kind = 'upload_blob')
+      WITH here(hash, bytes, moment) AS (
+        SELECT hash, size, coalesce(read_at, held_at, 0) FROM blobs WHERE held = 1 AND stored = 1
+        UNION ALL
+        SELECT p.hash, p.bytes, coalesce(b.read_at, 0) FROM partials p JOIN blobs b ON b.hash = p.hash WHERE b.held = 0)
+      SELECT h.hash, h.bytes FROM here h
+      WHERE NOT EXISTS (SELECT 1 FROM writes w WHERE w.blob = h.hash AND w.kind = 'upload_blob')
         AND NOT EXISTS (
           SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to'
             JOIN items host ON host.id = e.target AND host.state <> 'trashed'
-          WHERE n.hash = b.hash AND (?1 = 'attached' OR (?1 = 'pinned' AND host.pinned = 1)))
+          WHERE n.hash = h.hash AND (?1 = 'attached' OR (?1 = 'pinned' AND host.pinned = 1)))
         AND NOT EXISTS (
-          SELECT 1 FROM nodes n JOIN items file ON file.id = n.item WHERE n.hash = b.hash AND file.pinned = 1)
-        AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.hash = b.hash AND n.item IS NULL)
-      ORDER BY coalesce(b.read_at, b.held_at, 0)
+          SELECT 1 FROM nodes n JOIN items file ON file.id = n.item WHERE n.hash = h.hash AND file.pinned = 1)
+        AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.hash = h.hash AND n.item IS NULL)
+      ORDER BY h.moment
       """, { $0.text(1, keep.rawValue) }, { row in row.hash(0).map { ($0, row.int(1)) } }
+    ).compactMap { $0 }
+  }
+
+  /// True when the budget does not count these bytes: an attachment kept, a pinned file, a file of this device only.
+  func isOutsideBudget(_ hash: BlobHash) throws(MarfaError) -> Bool {
+    let keep = try keep()
+    return try first(
+      """
+      SELECT EXISTS (
+          SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to'
+            JOIN items host ON host.id = e.target AND host.state <> 'trashed'
+          WHERE n.hash = ?1 AND (?2 = 'attached' OR (?2 = 'pinned' AND host.pinned = 1)))
+        OR EXISTS (SELECT 1 FROM nodes n JOIN items file ON file.id = n.item WHERE n.hash = ?1 AND file.pinned = 1)
+        OR EXISTS (SELECT 1 FROM nodes n WHERE n.hash = ?1 AND n.item IS NULL)
+      """,
+      {
+        $0.hash(1, hash)
+        $0.text(2, keep.rawValue)
+      }, { $0.bool(0) }) ?? false
+  }
+
+  /// True when the only bytes are here: an upload waits, or a file of this device only shows them.
+  fileprivate func isOnlyHere(_ hash: BlobHash) throws(MarfaError) -> Bool {
+    try first(
+      """
+      SELECT EXISTS (SELECT 1 FROM writes w WHERE w.blob = ?1 AND w.kind = 'upload_blob')
+        OR EXISTS (SELECT 1 FROM nodes n WHERE n.hash = ?1 AND n.item IS NULL)
+      """, { $0.hash(1, hash) }, { $0.bool(0) }) ?? true
+  }
+
+  /// True when a file that shows these bytes, or what it hangs on, is pinned.
+  fileprivate func isPinned(_ hash: BlobHash) throws(MarfaError) -> Bool {
+    try first(
+      """
+      SELECT EXISTS (SELECT 1 FROM nodes n JOIN items file ON file.id = n.item WHERE n.hash = ?1 AND file.pinned = 1)
+        OR EXISTS (
+          SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to'
+            JOIN items host ON host.id = e.target AND host.state <> 'trashed' WHERE n.hash = ?1 AND host.pinned = 1)
+      """, { $0.hash(1, hash) }, { $0.bool(0) }) ?? false
+  }
+
+  /// The attachments that are kept and not here whole: the smallest first, those of no known size last.
+  func keptMissing() throws(MarfaError) -> [(hash: BlobHash, size: Int64?)] {
+    let keep = try keep()
+    return try all(
+      """
+      SELECT b.hash, b.size FROM blobs b WHERE b.held = 0 AND EXISTS (
+        SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to'
+          JOIN items host ON host.id = e.target AND host.state <> 'trashed'
+        WHERE n.hash = b.hash AND n.links > 0 AND (?1 = 'attached' OR (?1 = 'pinned' AND host.pinned = 1)))
+      ORDER BY b.size IS NULL, b.size, b.hash
+      """, { $0.text(1, keep.rawValue) }, { row in row.hash(0).map { ($0, row.optionalInt(1)) } }
     ).compactMap { $0 }
   }
 
@@ -122,6 +216,14 @@ extension Connection {
     let missingBytes = rows.reduce(0) { $0 + ($1.0 ?? 0) }
     kept.held = all.0 - rows.count
     kept.heldBytes = all.1 - missingBytes
+    kept.partialBytes =
+      try first(
+        """
+        SELECT sum(p.bytes) FROM partials p CROSS JOIN blobs b ON b.hash = p.hash AND b.held = 0
+        WHERE EXISTS (
+          SELECT 1 FROM nodes n JOIN entries e ON e.node = n.number AND e.parent <> 1
+          WHERE n.hash = p.hash AND n.kind = 2 AND n.item IS NOT NULL)
+        """, { _ in }, { $0.int(0) }) ?? 0
     if try setting("origin") != nil {
       rows += try self.all(
         """

@@ -6,7 +6,7 @@ import Glibc
 final class Reaper: Sendable {
   /// A file to go.
   enum File: Sendable {
-    /// Sealed bytes. They stay when somebody sealed the same meanwhile, or has them pinned.
+    /// Sealed or fetched bytes, also the parts of a file. They stay when somebody sealed the same meanwhile, or has them pinned.
     case held(BlobHash)
     /// A staged file; when it was sealed, under which name it goes on, so that this one is on the disk first.
     case staged(path: String, sealedAs: BlobHash?)
@@ -58,6 +58,7 @@ final class Reaper: Sendable {
       try store.write { (connection) throws(MarfaError) in
         for hash in hashes where try connection.blob(hash)?.held != true && !isPinned(hash) {
           remove(files.held(hash))
+          if try connection.partialBytes(hash) == nil { remove(files.partial(hash)) }
         }
       }
     } catch {

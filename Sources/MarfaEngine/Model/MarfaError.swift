@@ -7,6 +7,8 @@ public enum MarfaError: Error, Sendable, Equatable, CustomStringConvertible {
   case bytesAbsent(BlobHash)
   /// A reader was asked to write or to fetch.
   case readingHandle
+  /// The bytes could not be fetched.
+  case notFetched(BlobHash, FetchFailure)
   /// The copy has no server.
   case noServer
   /// The caller's task was cancelled.
@@ -37,6 +39,7 @@ public enum MarfaError: Error, Sendable, Equatable, CustomStringConvertible {
     case .noRoom(let size, let left):
       "no room: \(Bytes.text(size)) are needed and \(Bytes.text(left)) are left on the volume; free some space and try again"
     case .bytesAbsent(let hash): "the bytes \(hash) are not on this device, and this copy does not fetch"
+    case .notFetched(let hash, let failure): "the bytes \(hash) could not be fetched: \(failure)"
     case .readingHandle:
       "this is a reader: another process has the store open for writing, or it was opened with --reader"
     case .noServer: "this store has no server to fetch from"

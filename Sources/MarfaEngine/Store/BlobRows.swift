@@ -33,6 +33,17 @@ extension Connection {
       $0.text(3, mimeType)
       $0.time(4, now)
     }
+    // What was fetched of them before is the same.
+    try deletePartial(hash)
+  }
+
+  /// The same for bytes that a server sent, so that it has them.
+  func setFetched(_ hash: BlobHash, size: Int64, at now: Timestamp) throws(MarfaError) {
+    try setHeld(hash, size: size, mimeType: nil, at: now)
+    try run("UPDATE blobs SET stored = 1, read_at = ?2, not_held_detail = NULL WHERE hash = ?1") {
+      $0.hash(1, hash)
+      $0.time(2, now)
+    }
   }
 
   /// A node is going to show these bytes, here or not: they have a row from then on. A row of the server names only bytes

@@ -5,7 +5,7 @@ enum Schema {
   static let applicationID: Int64 = 0x4d52_4641
 
   /// Step N takes a store of `user_version` N to N + 1. A released step is never edited.
-  static let migrations: [String] = [version1, version2]
+  static let migrations: [String] = [version1, version2 + version2Bytes]
 
   /// `PRAGMA user_version` of a store this program writes.
   static var version: Int { migrations.count }

@@ -16,6 +16,10 @@ public enum LockRank: UInt8, Sendable {
   case readers
   /// A file's running digest.
   case digest
+  /// The table of blobs that are open or being fetched.
+  case fetches
+  /// One blob that is open or being fetched.
+  case fetch
   /// State that calls nothing else while it is held.
   case leaf
 }

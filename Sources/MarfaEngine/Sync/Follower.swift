@@ -220,6 +220,7 @@ final class Follower: Sendable {
       let piece = rest.prefix { !$0.endsStream }.prefix(200)
       if !piece.isEmpty {
         try copy.apply(Array(piece))
+        if state.read({ $0.isLive }), piece.contains(where: \.bringsBytes) { copy.fetcher.learnSizes() }
         rest = rest.dropFirst(piece.count)
         if piece.contains(where: { if case .streamLive = $0.content { true } else { false } }) { goLive() }
         continue
@@ -252,6 +253,11 @@ final class Follower: Sendable {
 }
 
 extension ServerEvent {
+  /// It may name bytes whose size nobody here knows.
+  fileprivate var bringsBytes: Bool {
+    if case .item(let row) = content { row.properties["blob_ref"] != nil } else { false }
+  }
+
   fileprivate var endsStream: Bool {
     switch content {
     case .catchupTooOld, .cursorAhead, .streamIncomplete: true

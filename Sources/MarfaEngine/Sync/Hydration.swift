@@ -256,7 +256,7 @@ extension Tree.Change {
       tree.notify(changes, in: self)
     }
     try connection.touch(Node.root, at: now)
-    tree.notify([.listing(Node.root)], in: self)
+    tree.notify([.node(Node.root)], in: self)
   }
 }
 

@@ -30,6 +30,8 @@ final class ServerLink: Sendable {
   let network: Network
   let drain: Drain
   let follower: Follower
+  private let bytes: ServerBytes
+  private let fetcher: Fetcher
 
   init(_ copy: WorkingCopy, _ options: RemoteOptions) throws(MarfaError) {
     network = Network(limits: options.network)
@@ -40,6 +42,8 @@ final class ServerLink: Sendable {
     sending.uploads = max(1, options.inFlight.uploads)
     sending.shortestWait = options.waits.shortest
     sending.longestWait = options.waits.longest
+    bytes = ServerBytes(server)
+    fetcher = copy.fetcher
     let drain = Drain(copy, server, sending)
     self.drain = drain
     var following = Follower.Settings()
@@ -47,8 +51,14 @@ final class ServerLink: Sendable {
     following.tier = options.tier
     following.shortestWait = options.waits.shortest
     following.longestWait = options.waits.longest
-    follower = Follower(copy, server, drain, following, onLive: { drain.retryNow() })
+    follower = Follower(
+      copy, server, drain, following,
+      onLive: { [fetcher] in
+        drain.retryNow()
+        fetcher.learnSizes()
+      })
     try drain.start()
+    fetcher.connect(bytes)
     copy.store.onCommit { drain.noteCommit() }
     follower.start()
   }
@@ -56,6 +66,7 @@ final class ServerLink: Sendable {
   func close() {
     follower.close()
     drain.close()
+    bytes.close()
     network.close()
   }
 }

@@ -92,7 +92,7 @@ extension Tree.Change {
       try connection.updateNode(left)
       let title = try title(id)
       Log.warning("\(title) went from the server while it was being written here: what is written stays")
-      tree.notify([.node(node.number)], in: self)
+      tree.notify([.attributes(node.number)], in: self)
       return
     }
     for place in try connection.entries(of: node.number) { try removeEntry(node, from: place.parent) }
@@ -137,7 +137,7 @@ extension Tree.Change {
     try connection.insertEntry(directory, name, node: node)
     try connection.addLinks(node, 1, at: now)
     try connection.touch(directory, at: now)
-    tree.notify([.entry(parent: directory, name: name), .listing(directory)], in: self)
+    tree.notify([.entry(parent: directory, name: name), .node(directory)], in: self)
   }
 
   private func removeEntry(_ node: Node, from directory: Int64) throws(MarfaError) {
@@ -145,7 +145,7 @@ extension Tree.Change {
       try connection.deleteEntry(directory, place.name)
       try connection.addLinks(node.number, -1, at: now)
       try connection.touch(directory, at: now)
-      tree.notify([.entry(parent: directory, name: place.name), .listing(directory)], in: self)
+      tree.notify([.entry(parent: directory, name: place.name), .node(directory)], in: self)
     }
   }
 }
@@ -165,10 +165,10 @@ extension Connection {
 public enum TreeChange: Sendable, Hashable {
   /// A name in a directory came, went or means something else.
   case entry(parent: Int64, name: FileName)
-  /// A directory's listing, and its attributes.
-  case listing(Int64)
-  /// A node's attributes: its bytes are what they were.
+  /// All that is remembered of a node: a directory's listing or a file's bytes, and its attributes.
   case node(Int64)
+  /// A node's attributes: its bytes are what they were.
+  case attributes(Int64)
   /// A file has other bytes, under the names it has.
   case bytes(Int64, [Place])
 
@@ -186,7 +186,7 @@ extension Tree {
     let changes = changes.filter {
       switch $0 {
       case .entry(let parent, _): parent != Node.incoming
-      case .listing(let number), .node(let number), .bytes(let number, _): number != Node.incoming
+      case .node(let number), .attributes(let number), .bytes(let number, _): number != Node.incoming
       }
     }
     if changes.isEmpty { return }

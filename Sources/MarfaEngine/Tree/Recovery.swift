@@ -66,6 +66,24 @@ enum Recovery {
     }
   }
 
+  /// Partial files and their rows belong together: what stands alone goes.
+  static func sweepPartial(_ tree: Tree) throws(MarfaError) {
+    let files = tree.blobs.files
+    do throws(Errno) {
+      let names = Set(try Path.names(in: files.root + "/partial"))
+      let known = Result { () throws(MarfaError) in
+        try tree.store.read { (connection) throws(MarfaError) in try connection.partialHashes() }
+      }
+      guard case .success(let hashes) = known else { return Log.warning("partial files are not looked through") }
+      for name in names.subtracting(hashes.map { $0.hex }) { try Path.remove("\(files.root)/partial/\(name)") }
+      for hash in hashes where !names.contains(hash.hex) {
+        _ = try? tree.store.write { (connection) throws(MarfaError) in try connection.deletePartial(hash) }
+      }
+    } catch {
+      throw .io(error, "looking through \(files.root)/partial")
+    }
+  }
+
   /// Takes away the names of a file that was made and that no writer closed.
   private static func forget(_ node: Int64, _ tree: Tree) {
     do throws(MarfaError) { _ = try tree.abandon(node) } catch {

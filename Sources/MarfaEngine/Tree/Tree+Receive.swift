@@ -51,7 +51,7 @@ extension Tree.Change {
     guard let node = try connection.node(of: id) else { return try appear(full) }
     if let was { try retitle(id, from: was.item.title) }
     if node.kind == .file, item.blob != was?.item.blob { try showBytes(of: full, in: node) }
-    if let was, was != full { tree.notify([.node(node.number)], in: self) }
+    if let was, was != full { tree.notify([.attributes(node.number)], in: self) }
   }
 
   /// An item that had no node: it came, was restored, or was refused here and is there now.
@@ -63,7 +63,7 @@ extension Tree.Change {
       node.local = false
       try connection.updateNode(node)
       if node.kind == .file { try showBytes(of: full, in: node) }
-      tree.notify([.node(node.number)], in: self)
+      tree.notify([.attributes(node.number)], in: self)
     } else {
       try show(item, since: full.updatedAt)
     }

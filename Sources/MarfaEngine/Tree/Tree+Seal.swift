@@ -7,15 +7,7 @@ extension Tree {
   /// Opens held bytes for reading. `EBADMSG` when the file has another length than was sealed: it was cut by a power
   /// loss or by hand, and what is left of it is not what its name says.
   public func open(_ hash: BlobHash, size: Int64?) throws(MarfaError) -> Descriptor {
-    let descriptor = try blobs.open(hash)
-    let found: Int64
-    do throws(Errno) { found = Int64(try descriptor.status().st_size) } catch {
-      throw .io(error, blobs.files.held(hash))
-    }
-    if let size, size != found {
-      throw .io(Errno(EBADMSG), "\(blobs.files.held(hash)) has \(found) bytes and should have \(size)")
-    }
-    return descriptor
+    try blobs.openWhole(hash, size: size)
   }
 
   /// Opens a node's staged content for reading: how a reader sees what the writer has not sealed yet. `nil` when it has

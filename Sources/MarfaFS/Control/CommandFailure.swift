@@ -44,6 +44,7 @@ extension CommandFailure {
       switch error {
       case .noRoom: (.environment, "no_room")
       case .bytesAbsent: (.store, "bytes_absent")
+      case .notFetched(_, let failure): (failure.kind, failure.code)
       case .readingHandle: (.store, "reading_handle")
       case .noServer: (.store, "no_server")
       case .canceled: (.refused, "canceled")
@@ -104,6 +105,26 @@ extension RemoteFailure {
     case .unreadable: (.environment, "unreadable_answer")
     case .file: (.environment, "io")
     case .canceled: (.refused, "canceled")
+    }
+  }
+}
+
+extension FetchFailure {
+  fileprivate var kind: CommandFailure.Kind {
+    switch self {
+    case .unreachable, .timedOut, .rateLimited, .wrongBytes, .failed: .environment
+    case .absent, .credentialRefused: .refused
+    }
+  }
+
+  fileprivate var code: String {
+    switch self {
+    case .unreachable, .timedOut: "unreachable"
+    case .rateLimited: "rate_limited"
+    case .absent: "absent"
+    case .credentialRefused: "credential_refused"
+    case .wrongBytes: "wrong_bytes"
+    case .failed: "fetch_failed"
     }
   }
 }

@@ -8,6 +8,18 @@ extension MarfaError {
     case .file(let errno): return errno
     case .noRoom: return .noSpace
     case .bytesAbsent, .noServer: return .noData
+    case .notFetched(_, let failure):
+      switch failure {
+      case .unreachable: return Errno(ENETUNREACH)
+      case .timedOut: return Errno(ETIMEDOUT)
+      case .rateLimited: return Errno(EBUSY)
+      case .absent: return .noData
+      case .credentialRefused: return Errno(EACCES)
+      case .wrongBytes: return Errno(EBADMSG)
+      case .failed:
+        Log.error("\(self)")
+        return .io
+      }
     case .readingHandle: return .readOnly
     case .canceled: return Errno(EINTR)
     case .itemNotFound, .edgeNotFound: return .notFound

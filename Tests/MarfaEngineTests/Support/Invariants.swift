@@ -65,6 +65,7 @@ private struct InvariantCheck {
       UNION ALL SELECT 'upload', count(*), coalesce(sum(size), 0) FROM writes JOIN blobs ON hash = blob
         WHERE kind = 'upload_blob' AND state IN ('queued', 'sending', 'blocked')
       UNION ALL SELECT 'held', count(*), coalesce(sum(size), 0) FROM blobs WHERE held = 1
+      UNION ALL SELECT 'partial', count(*), coalesce(sum(bytes), 0) FROM partials
       """
     integrity += try connection.differences(
       "SELECT name, count, bytes FROM counters WHERE count <> 0 OR bytes <> 0", counted)
@@ -118,6 +119,11 @@ private struct InvariantCheck {
       bytes.withUnsafeBytes { sha.update($0) }
       expect(sha.finish() == hash, "the bytes under held/\(hash.hex) do not hash to their name")
       expect(Int64(bytes.count) == row.size, "\(hash) has \(bytes.count) bytes and is said to have \(row.size ?? -1)")
+    }
+    let partial = Set(try Path.names(in: files.root + "/partial"))
+    for hash in try copy.store.read({ (connection) throws(MarfaError) in try connection.partialHashes() }) {
+      expect(blobs[hash]?.held == false, "\(hash) is said to be here in part, and is held, or unknown")
+      expect(partial.contains(hash.hex), "\(hash) is said to be here in part, and nothing is")
     }
     let staged = Set(try Path.names(in: files.root + "/staged"))
     var wanted: Set<String> = []

@@ -15,7 +15,7 @@ public struct BytesHead: Sendable, Equatable {
 }
 
 /// Why bytes did not come, or not all of them.
-public enum BytesFailure: Error, Equatable, Sendable {
+public enum RangeFailure: Error, Equatable, Sendable {
   /// The server, or the link's host, can't be reached or can't answer now. The words are for a person.
   case unreachable(String)
   /// Fewer bytes came than were promised.
@@ -43,5 +43,5 @@ public protocol BytesHandler: AnyObject, Sendable {
   /// The next bytes in order, lent for the call. No more than were promised.
   func bytes(_ bytes: UnsafeRawBufferPointer) -> Flow
   /// Once; a success means that every promised byte was given.
-  func end(_ result: Result<Void, BytesFailure>)
+  func end(_ result: Result<Void, RangeFailure>)
 }

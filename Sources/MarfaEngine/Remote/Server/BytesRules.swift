@@ -18,7 +18,7 @@ enum BytesRules {
     case linkRefused(Int)
     /// The origin's own refusal: its body says why.
     case refusal
-    case fail(BytesFailure)
+    case fail(RangeFailure)
   }
 
   static func judge(_ head: HTTPHead, _ asked: Asked, _ range: Range<Int64>?, limits: ServerLimits) -> Step {
@@ -32,7 +32,7 @@ enum BytesRules {
       case .mismatch(let named): return .fail(.mismatch(named: named.map { String($0.prefix(64)) }))
       case .notTheServers:
         let seconds = head.retryAfter(atMost: limits.longestRetryAfter)
-        return .fail(BytesFailure(.notTheServers(status: head.status, retryAfter: seconds)))
+        return .fail(RangeFailure(.notTheServers(status: head.status, retryAfter: seconds)))
       }
     case .link(let isOrigins):
       let named = Contract.named(by: head)

@@ -13,7 +13,7 @@ final class Links: @unchecked Sendable {
     var link: Link?
     var requests = 0
     var isAsking = false
-    var waiting: [@Sendable (Result<Link, BytesFailure>) -> Void] = []
+    var waiting: [@Sendable (Result<Link, RangeFailure>) -> Void] = []
     /// Not asked for again before this moment, after it could not be had.
     var restsUntil: Int64 = .min
   }
@@ -45,7 +45,7 @@ final class Links: @unchecked Sendable {
   /// Another link than `stale` (which its host did not take, or which is over): the one that came meanwhile, or a new one.
   func renew(
     _ hash: BlobHash, insteadOf stale: Link?, _ server: Server,
-    _ whenDone: @escaping @Sendable (Result<Link, BytesFailure>) -> Void
+    _ whenDone: @escaping @Sendable (Result<Link, RangeFailure>) -> Void
   ) {
     assert(server.network.isOwnThread)
     if let link = entries[hash]?.link, link != stale, link.goodUntil > Monotonic.now { return whenDone(.success(link)) }
@@ -65,11 +65,11 @@ final class Links: @unchecked Sendable {
   }
 
   private func answered(_ hash: BlobHash, _ result: Result<Answer, RemoteFailure>, _ server: Server) {
-    let link: Result<Link, BytesFailure>
+    let link: Result<Link, RangeFailure>
     do throws(RemoteFailure) {
       link = .success(try Links.link(try server.object(try result.get()), server.origin))
     } catch {
-      link = .failure(BytesFailure(error))
+      link = .failure(RangeFailure(error))
     }
     var entry = entries[hash] ?? Entry()
     let waiting = entry.waiting
@@ -107,7 +107,7 @@ final class Links: @unchecked Sendable {
   }
 }
 
-extension BytesFailure {
+extension RangeFailure {
   /// What the bound server's failure is to who asked for bytes.
   init(_ failure: RemoteFailure) {
     switch failure {

@@ -31,7 +31,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
   private var discarded = 0
   private var delivered: Int64 = 0
   /// Other bytes came than were promised.
-  private var problem: BytesFailure?
+  private var problem: RangeFailure?
 
   private var link: Link?
   private var redirects = 0
@@ -104,7 +104,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
     }
   }
 
-  private func finish(_ result: Result<Void, BytesFailure>) {
+  private func finish(_ result: Result<Void, RangeFailure>) {
     guard !isEnded else { return }
     isEnded = true
     transfer = nil
@@ -152,7 +152,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
     switch step {
     case nil:
       if case .failure(let failure) = result {
-        finish(.failure(BytesFailure(RemoteFailure(failure))))
+        finish(.failure(RangeFailure(RemoteFailure(failure))))
       } else {
         finish(.failure(.unreachable("the answer had no head")))
       }
@@ -160,7 +160,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
     case .fail(let failure): finish(.failure(failure))
     case .refusal:
       guard case .failure(let failure) = refusal?.result(result) else { return finish(.failure(.refused("a refusal"))) }
-      finish(.failure(BytesFailure(failure)))
+      finish(.failure(RangeFailure(failure)))
     case .redirect(let location): redirect(to: location)
     case .linkRefused(let status):
       // What led on from the origin itself has no link to renew.
@@ -172,7 +172,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
     }
   }
 
-  private func ended(_ result: Result<Void, NetworkFailure>, _ promised: Int64?) -> Result<Void, BytesFailure> {
+  private func ended(_ result: Result<Void, NetworkFailure>, _ promised: Int64?) -> Result<Void, RangeFailure> {
     if let problem { return .failure(problem) }
     switch result {
     case .success:
