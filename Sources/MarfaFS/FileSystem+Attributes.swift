@@ -7,13 +7,40 @@ extension FileSystem {
       let stored = try tree.node(number(node))
       let known = stored?.kind == .directory ? stored : files.find(node).map { $0.overlay(stored) } ?? stored
       guard let known else { return reply.fail(.stale) }
-      reply.attributes(status(of: known), timeout: timeout)
+      if known.kind == .file, known.size == nil, copy.blobs.canFetch, case .blob(let hash) = known.content {
+        return getattr(known, sizeOf: hash, reply)
+      }
+      reply.attributes(status(of: known), timeout: attributeTimeout(known))
     } catch {
       reply.fail(error.errno)
     }
   }
 
   func setattr(
+    node: UInt64, changes: AttributeChanges, handle: UInt64?, caller: Caller, reply: consuming AttributeReply
+  ) {
+    // Some of the old bytes stay: all are fetched first.
+    if let size = changes.size, size > 0 {
+      guard handle != nil || ids.isCurrent(node) else { return reply.fail(.stale) }
+      let file = files.retain(node)
+      do throws(MarfaError) { try file.load() } catch {
+        files.release(file)
+        return reply.fail(error.errno)
+      }
+      if let hash = file.elsewhere {
+        return whenWhole(
+          hash, file, reply, finally: { self.files.release(file) },
+          then: { reply in
+            self.change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
+          })
+      }
+      change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
+      return files.release(file)
+    }
+    change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
+  }
+
+  private func change(
     node: UInt64, changes: AttributeChanges, handle: UInt64?, caller: Caller, reply: consuming AttributeReply
   ) {
     let number = number(node)
@@ -37,7 +64,7 @@ extension FileSystem {
         result = try tree.setAttributes(number, try nodeChanges(changes, of: number))
       }
       guard let result else { return reply.fail(.stale) }
-      reply.attributes(status(of: result), timeout: timeout)
+      reply.attributes(status(of: result), timeout: attributeTimeout(result))
     } catch {
       reply.fail(error.errno)
     }

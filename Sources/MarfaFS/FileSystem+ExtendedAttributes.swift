@@ -85,6 +85,9 @@ extension FileSystem {
     guard !copy.isReader else { return reply.fail(.readOnly) }
     let mode: Tree.AttributeMode =
       flags & XATTR_CREATE.code != 0 ? .create : flags & XATTR_REPLACE.code != 0 ? .replace : .either
+    if case .marfa("held") = AttributeName.kind(of: Array(name)) {
+      return setHeld(Array(value), node, reply)
+    }
     do throws(MarfaError) {
       try set(Array(name), Array(value), node, mode: mode)
       reply.done()
@@ -124,7 +127,7 @@ extension FileSystem {
     }
   }
 
-  /// `pin` and `held` are the person's to set; the rest says what is.
+  /// `pin` (and `held`, elsewhere) are the person's to set; the rest says what is.
   private func set(own name: String, _ value: [UInt8], _ node: UInt64) throws(MarfaError) {
     let word = String(decoding: value, as: UTF8.self)
     switch name {
@@ -132,12 +135,6 @@ extension FileSystem {
       guard word == "yes" || word == "no" else { throw .file(.invalid) }
       guard try copy.items.item(ofNode: number(node)) != nil else { throw .file(.notPermitted) }
       try tree.setPinned(number(node), word == "yes")
-    case "held":
-      guard word == "yes" || word == "no" else { throw .file(.invalid) }
-      let isHeld = try attributes(of: node)["user.marfa.held"]?.hasPrefix("yes") ?? false
-      // Here already; or to be let go of, which nothing is that only this device has.
-      if word == "yes" && isHeld { return }
-      throw .file(word == "yes" ? .noData : .notPermitted)
     default: throw .file(.notPermitted)
     }
   }

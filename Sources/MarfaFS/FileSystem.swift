@@ -14,6 +14,8 @@ final class FileSystem: FileSystemOperations {
   let files: OpenFiles
   let facts = FactsCache()
   let ids = NodeIDs()
+  /// Where requests go on that waited for bytes and now change something.
+  let later = WorkQueue(name: "marfa-later", threads: 4)
   private let invalidator: Invalidator
 
   /// For how many seconds the kernel may believe what it was told. As the only writer, every change comes through the
@@ -28,7 +30,8 @@ final class FileSystem: FileSystemOperations {
     let room = Room(folder: copy.blobsFolder) { tree.settle() }
     let isReader = copy.isReader
     self.room = room
-    files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, room: room, isReader: isReader) }
+    let blobs = copy.blobs
+    files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, blobs: blobs, room: room, isReader: isReader) }
     timeout = isReader ? 1 : 86_400
     tree.observe { [invalidator, ids] changes in
       for change in changes {
@@ -61,6 +64,9 @@ final class FileSystem: FileSystemOperations {
     for place in places { invalidator.entry(parent: ids.id(of: place.parent), name: place.name.bytes) }
   }
 
+  /// The kernel believes something of a node's attributes that is no longer so.
+  func forgetAttributes(_ number: Int64) { invalidator.attributes(node: ids.id(of: number)) }
+
   /// The kernel believes what was written to a file that could not be kept. False when there is no such thing.
   @discardableResult
   func forgetGivenUp(_ file: OpenFile) -> Bool {
@@ -90,11 +96,18 @@ final class FileSystem: FileSystemOperations {
     status.st_size = off_t(node.size ?? 0)
     // Larger than a page: programs that ask read and write in such pieces, each a trip through the kernel.
     status.st_blksize = 131_072
-    if node.kind == .file { status.st_blocks = blkcnt_t(((node.size ?? 0) + 511) / 512) }
+    if node.kind == .file { status.st_blocks = blkcnt_t(((node.partialBytes ?? node.size ?? 0) + 511) / 512) }
     status.st_atim = node.atime.timespec
     status.st_mtim = node.mtime.timespec
     status.st_ctim = node.ctime.timespec
     return status
+  }
+
+  /// For how many seconds the kernel may believe a node's attributes. Of bytes on their way here it asks again soon; a
+  /// length that nobody knows yet it does not believe at all.
+  func attributeTimeout(_ node: Node) -> Double {
+    guard node.kind == .file, node.partialBytes != nil else { return timeout }
+    return node.size == nil ? 0 : min(timeout, 1)
   }
 
   /// A node with what an open file of it knows better.
@@ -105,8 +118,9 @@ final class FileSystem: FileSystemOperations {
 
   /// Answers with an entry.
   func answer(_ node: Node, _ reply: consuming EntryReply) {
+    let shown = current(node)
     _ = reply.entry(
-      node: ids.id(of: node.number), generation: 0, attributes: status(of: current(node)), entryTimeout: timeout,
-      attributeTimeout: timeout)
+      node: ids.id(of: node.number), generation: 0, attributes: status(of: shown), entryTimeout: timeout,
+      attributeTimeout: attributeTimeout(shown))
   }
 }

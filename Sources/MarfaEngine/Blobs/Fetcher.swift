@@ -170,8 +170,10 @@ final class Fetcher: Sendable {
     guard let counted else { return }
     room.count(-counted)
     let hash = fetch.hash
-    queue.post { [blobs] in blobs.unpin(hash) }
-    if counted > 0 { trimSoon() }
+    queue.post { [self] in
+      blobs.unpin(hash)
+      trimSoon()
+    }
   }
 
   /// What is here of a blob that is open or being fetched; `nil` for any other.

@@ -9,6 +9,8 @@ public struct FileFacts: Sendable {
   public var blob: BlobHash?
   /// True when they are here whole.
   public var isHeld = true
+  /// How many of them are here, of those not here whole.
+  public var partialBytes: Int64 = 0
   /// Why not, and the last error in words.
   public var notHeld: (reason: NotHeldReason, detail: String?)?
   /// True when the server has answered that it holds them.
@@ -64,7 +66,11 @@ extension WorkingCopy {
         let row = try connection.blob(hash)
         facts.isHeld = row?.held ?? false
         facts.isStored = row?.stored ?? false
-        if !facts.isHeld { facts.notHeld = (row?.reason ?? .notFetched, row?.detail) }
+        if !facts.isHeld {
+          facts.notHeld = (row?.reason ?? .notFetched, row?.detail)
+          let recorded = try connection.partialBytes(hash)
+          facts.partialBytes = fetcher.bytesHere(hash) ?? recorded ?? 0
+        }
         facts.upload = try connection.upload(of: hash)
         if let upload = facts.upload { facts.uploadPosition = try connection.queuePosition(upload.id) }
       }

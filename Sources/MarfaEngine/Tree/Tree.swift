@@ -63,7 +63,8 @@ public final class Tree: Sendable {
       try connection.each(
         """
         SELECT e.number, e.name, n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime,
-          n.hash, n.staged, n.size, n.links
+          n.hash, n.staged, n.size, n.links, (SELECT coalesce((SELECT p.bytes FROM partials p WHERE p.hash = b.hash), 0) FROM blobs b
+          WHERE b.hash = n.hash AND b.held = 0)
         FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.number > ?2 ORDER BY e.number
         """,
         {

@@ -30,8 +30,8 @@ struct NodeAttributes {
     addMarfa("size", String(now.size))
     addMarfa("embed", facts.embed)
     let isHeld = facts.blob == nil || facts.isHeld
-    addMarfa("held", isHeld ? "yes" : "no")
-    addMarfa("held_bytes", String(isHeld ? now.size : 0))
+    addMarfa("held", isHeld ? "yes" : facts.partialBytes > 0 ? "partial" : "no")
+    addMarfa("held_bytes", String(isHeld ? now.size : facts.partialBytes))
     if !isHeld {
       addMarfa("not_held_reason", facts.notHeld?.reason.rawValue)
       addMarfa("not_held_detail", facts.notHeld?.detail)
