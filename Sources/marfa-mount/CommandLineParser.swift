@@ -2,9 +2,8 @@ import MarfaFS
 
 /// What the program can do. The first word of a command line is one of these, or the line means `mount`.
 enum Command: String, CaseIterable {
-  case mount, unmount, status, queue, hydrate, retry, pause, resume, release, withdraw, discard, pin, unpin, cache,
-    budget
-  case attach, embed, add, help
+  case mount, unmount, status, queue, hydrate, retry, pause, resume, release, withdraw, discard, pin, unpin
+  case fetch, evict, trim, cache, budget, attach, embed, add, help
 
   /// The options it takes, beside `--help`.
   var options: [CommandOption] {
@@ -17,7 +16,9 @@ enum Command: String, CaseIterable {
     case .unmount: [.force, .json]
     case .status, .cache, .hydrate, .retry, .pause, .resume: [.json]
     case .queue: [.limit, .wait, .json]
-    case .release, .withdraw, .discard, .pin, .unpin: [.store, .json]
+    case .release, .withdraw, .discard, .pin, .unpin, .fetch: [.store, .json]
+    case .evict: [.all, .store, .json]
+    case .trim: [.json]
     case .budget: [.store, .json]
     case .attach, .embed: [.store, .title, .mime, .type, .tier, .json]
     case .add: [.store, .tag, .title, .mime, .type, .tier, .json]
@@ -28,7 +29,8 @@ enum Command: String, CaseIterable {
 
 /// An option of some command.
 enum CommandOption: String, CaseIterable {
-  case budget, force, foreground, help, json, keep, limit, log, mime, reader, server, settle, store, tag, tier, title
+  case all, budget, force, foreground, help, json, keep, limit, log, mime, reader, server, settle, store, tag, tier,
+    title
   case type, version, wait
   case directoryType = "directory-type"
   case keyFile = "key-file"
@@ -52,7 +54,7 @@ enum CommandOption: String, CaseIterable {
   /// What its value is called; `nil` when it takes none.
   var value: String? {
     switch self {
-    case .force, .foreground, .help, .json, .reader, .version, .wait: nil
+    case .all, .force, .foreground, .help, .json, .reader, .version, .wait: nil
     case .budget: "default|keep-all|SIZE"
     case .directoryType, .type: "TYPE"
     case .fuseOptions: "OPTIONS"

@@ -30,6 +30,9 @@ enum Help {
     case .discard: discard
     case .pin: pin
     case .unpin: unpin
+    case .fetch: fetch
+    case .evict: evict
+    case .trim: trim
     case .cache: cache
     case .budget: budget
     case .attach: attach
@@ -59,6 +62,9 @@ enum Help {
       marfa-mount discard WRITE...                     give one up that can't be sent
       marfa-mount pin ITEM...                          keep what is attached to it here until
       marfa-mount unpin ITEM...                        this
+      marfa-mount fetch [ITEM...]                      bring bytes here, to be read offline
+      marfa-mount evict ITEM...                        let bytes go that can be fetched again
+      marfa-mount trim [STORE]                         let go of what is over the budget
       marfa-mount cache [STORE]                        which bytes are on this device
       marfa-mount budget [default|keep-all|SIZE]       how many bytes may be
       marfa-mount attach ITEM FILE...                  attach files to an item
@@ -180,110 +186,6 @@ enum Help {
       marfa-mount queue --json | jq '.writes[] | select(.state == "refused")'
     """
 
-  private static let hydrate = """
-    marfa-mount hydrate [STORE] [--json]
-
-    Brings the whole list of items from the server again and waits until it is here. A mount
-    does so by itself when it has to; this is for when you want to be sure. Nothing that waits
-    to be sent is lost. It needs a mount that has a server.
-
-    Examples:
-      marfa-mount hydrate
-      marfa-mount hydrate ~/Marfa --json
-    """
-
-  private static let retry = """
-    marfa-mount retry [STORE] [--json]
-
-    Tries the server now. After a failure a mount waits before it tries again, at most half a
-    minute unless the server asks for more; this ends the wait.
-
-    Examples:
-      marfa-mount retry
-      marfa-mount retry ~/Marfa
-    """
-
-  private static let pause = """
-    marfa-mount pause [STORE] [--json]
-
-    Sends nothing more until "marfa-mount resume", or until the mount ends. What is on its way
-    goes on; what changes elsewhere still comes; what you write waits.
-
-    Examples:
-      marfa-mount pause
-      marfa-mount pause ~/Marfa
-    """
-
-  private static let resume = """
-    marfa-mount resume [STORE] [--json]
-
-    Sends again after "marfa-mount pause".
-
-    Examples:
-      marfa-mount resume
-    """
-
-  private static let release = """
-    marfa-mount release WRITE... [--store STORE] [--json]
-
-    Sends writes again that are blocked or dead, with all that waited on them, as new
-    requests. One the server refused is not sent again: it would be refused again. WRITE is a
-    number that "marfa-mount queue" shows.
-
-    Examples:
-      marfa-mount release 42
-      marfa-mount release 42 43 --store trips.db
-    """
-
-  private static let withdraw = """
-    marfa-mount withdraw WRITE... [--store STORE] [--json]
-
-    Takes back writes that have not gone out, with all that waits on them; the mount shows
-    what there is without them. A file or folder they were to make stays on this device.
-    WRITE is a number that "marfa-mount queue" shows.
-
-    Examples:
-      marfa-mount withdraw 42
-      marfa-mount pause && marfa-mount withdraw 42 && marfa-mount resume
-    """
-
-  private static let discard = """
-    marfa-mount discard WRITE... [--store STORE] [--json]
-
-    Gives up writes that are blocked, refused or dead, with all that waits on them. What they
-    said is gone from the queue; a file or folder they were to make stays on this device.
-    WRITE is a number that "marfa-mount queue" shows.
-
-    Examples:
-      marfa-mount discard 42
-    """
-
-  private static let pin = """
-    marfa-mount pin ITEM... [--store STORE] [--json]
-
-    Pins items: what is attached to them is kept on this device, and they stay here when they
-    leave what the store brings from its server. setfattr -n user.marfa.pin -v yes does the
-    same. It is known on this device only.
-
-    \(item)
-
-    Examples:
-      marfa-mount pin ~/Marfa/Norway
-      marfa-mount pin ~/Marfa/Norway/fjord.jpg
-    """
-
-  private static let unpin = """
-    marfa-mount unpin ITEM... [--store STORE] [--json]
-
-    Takes a pin away: what is attached to the item may be let go of again, when the budget and
-    --keep say so.
-
-    \(item)
-
-    Examples:
-      marfa-mount unpin ~/Marfa/Norway
-    """
-
   private static let cache = """
     marfa-mount cache [STORE] [--json]
 
@@ -312,7 +214,7 @@ enum Help {
       marfa-mount budget keep-all --store trips.db
     """
 
-  private static let item = """
+  static let item = """
     ITEM is one of:
       an item's id        01890a5d-ac96-774b-bcce-b302099a8057 (getfattr -n user.marfa.id DIR)
       a path in a mount   ~/Marfa/Norway

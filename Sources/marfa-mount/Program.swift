@@ -38,6 +38,7 @@ enum Program {
     case .hydrate, .retry, .pause, .resume: try ServerCommands.run(line)
     case .release, .withdraw, .discard: try WriteCommands.run(line)
     case .pin, .unpin: try PinCommands.run(line)
+    case .fetch, .evict, .trim: try BytesCommands.run(line)
     case .attach, .embed, .add: try FileCommands.run(line)
     }
   }

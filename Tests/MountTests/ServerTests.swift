@@ -192,4 +192,41 @@ struct ServerTests {
       try mount.send()
     }
   }
+
+  @Test("reads what another wrote, and lets it go, fetches it and keeps it as it is told")
+  func bytes() throws {
+    let served = try Served()
+    try served.withMounts(2) { mounts in
+      let writer = mounts[0]
+      let other = mounts[1]
+      try writer.shell(
+        "mkdir -p x/y; head -c 3000000 /dev/urandom > x/large; echo small > x/small; echo deep > x/y/deep")
+      try writer.send()
+      #expect(eventually(seconds: 30) { isThere(other.point + "/x/y/deep") && isThere(other.point + "/x/large") })
+      try other.shell("cmp x/large \(writer.point)/x/large; cat x/small")
+      let fetched = try other.command(["fetch", other.point + "/x", "--json"])
+      #expect(fetched.status == 0, "\(fetched)")
+      for name in ["x/large", "x/small", "x/y/deep"] {
+        #expect(try other.attribute("user.marfa.held", of: name) == "yes", "\(name)")
+      }
+      #expect(try other.command(["evict", other.point + "/x/large"]).status == 0)
+      #expect(try other.attribute("user.marfa.held", of: "x/large") == "no")
+      served.server.stop()
+      other.expectedWarnings = ["not followed", "nothing is sent", "could not be", "can't be"]
+      writer.expectedWarnings = other.expectedWarnings
+      try other.shell("cat x/small x/y/deep")
+      #expect(try other.command(["fetch", other.point + "/x/large"], seconds: 120).status == 3)
+      try served.server.start()
+      _ = try other.command(["retry", other.point])
+      #expect(other.isOnline())
+      let all = try other.command(["fetch", "--store", other.store], seconds: 120)
+      #expect(all.status == 0 && all.output.hasPrefix("Fetched"), "\(all)")
+      try other.shell("cmp x/large \(writer.point)/x/large")
+      #expect(try other.command(["pin", other.point + "/x/large"]).status == 0)
+      #expect(try other.command(["evict", other.point + "/x/large"]).status == 1)
+      #expect(try other.command(["trim", other.store]).status == 0)
+      #expect(try other.command(["evict", "--all", "--store", other.store]).status == 0)
+      #expect(try other.attribute("user.marfa.held", of: "x/large") == "yes")
+    }
+  }
 }

@@ -55,6 +55,8 @@ final class ServerLink: Sendable {
       copy, server, drain, following,
       onLive: { [fetcher] in
         drain.retryNow()
+        // What could not be fetched before is tried again at once.
+        fetcher.link.worked()
         fetcher.learnSizes()
       })
     try drain.start()
@@ -119,6 +121,7 @@ extension WorkingCopy {
     let link = link.withLock { $0 }
     link?.follower.retryNow()
     link?.drain.retryNow()
+    fetcher.link.worked()
   }
 
   /// Brings the whole slice here again. Returns at once.

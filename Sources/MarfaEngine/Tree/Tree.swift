@@ -51,6 +51,11 @@ public final class Tree: Sendable {
     try store.read { (connection) throws(MarfaError) in try connection.node(number) }
   }
 
+  /// The node that shows an item.
+  public func node(of item: ItemID) throws(MarfaError) -> Node? {
+    try store.read { (connection) throws(MarfaError) in try connection.node(of: item) }
+  }
+
   /// What a directory holds under a name; the bytes are the kernel's own and are not kept.
   public func lookup(_ parent: Int64, _ name: UnsafeRawBufferPointer) throws(MarfaError) -> Node? {
     try store.read { (connection) throws(MarfaError) in try connection.child(parent, lent: name) }

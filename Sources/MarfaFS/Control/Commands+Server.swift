@@ -134,7 +134,7 @@ extension Commands {
   }
 
   /// The server, when there is one that is asked; why not, otherwise.
-  private func link() throws(CommandFailure) -> ServerStatus {
+  func link() throws(CommandFailure) -> ServerStatus {
     if let status = copy.serverStatus { return status }
     guard mount != nil else {
       throw CommandFailure(

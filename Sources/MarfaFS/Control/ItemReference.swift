@@ -48,6 +48,20 @@ struct ItemReference {
     }
   }
 
+  /// The node that is meant, whatever it is; the root too.
+  func node(in copy: WorkingCopy) throws(CommandFailure) -> Node {
+    let found: Node?
+    switch name {
+    case .id(let id): found = try engine { () throws(MarfaError) in try copy.tree.node(of: id) }
+    case .node(let number): found = try engine { () throws(MarfaError) in try copy.tree.node(number) }
+    case .path(let path):
+      let isRoot = path.split(separator: "/").allSatisfy { $0 == "." }
+      found = isRoot ? try engine { () throws(MarfaError) in try copy.tree.node(Node.root) } : try find(path, in: copy)
+    }
+    guard let found else { throw CommandFailure(.refused, "item_not_found", "what was named is not here") }
+    return found
+  }
+
   /// Walks from the root, name by name.
   private func find(_ path: String, in copy: WorkingCopy) throws(CommandFailure) -> Node {
     var number = Node.root

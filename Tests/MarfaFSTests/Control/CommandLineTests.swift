@@ -9,7 +9,7 @@ struct CommandLineTests {
   @Test(
     "that is not understood changes nothing, and says what is wrong with it",
     arguments: [
-      ([], "what is to be done?"), (["stauts"], "Did you mean status?"), (["fetch", "folder"], "is no command"),
+      ([], "what is to be done?"), (["stauts"], "Did you mean status?"), (["feetch", "folder"], "Did you mean fetch?"),
       (["status", "--jsn"], "Did you mean --json?"), (["status", "-x"], "has no option -x"),
       (["status", "--force"], "--force is an option of unmount"), (["status", "--json=yes"], "takes no value"),
       (["status", "a", "b"], "takes one store"), (["mount"], "name the folder"), (["mount", "a", "b", "c"], "3 words"),
@@ -31,7 +31,8 @@ struct CommandLineTests {
       (["folder", "--key", "secret"], "has no option --key"), (["status", "--wait"], "--wait is an option of queue"),
       (["release"], "by its number"), (["discard", "first"], "no write's number"),
       (["withdraw", "0"], "no write's number"),
-      (["pin"], "name the item"), (["hydrate", "a", "b"], "takes one store"), (["pause", "a", "b"], "takes one store"),
+      (["pin"], "name the item"), (["hydrate", "a", "b"], "takes one store"), (["evict"], "or --all"),
+      (["trim", "a", "b"], "takes one store"), (["pause", "a", "b"], "takes one store"),
       (["budget", "1", "2"], "one value"), (["attach"], "name the item"), (["attach", "Norway"], "name the file"),
       (["attch", "Norway", "a"], "Did you mean attach?"), (["attach", "Norway", "a", "--title", ""], "can't be empty"),
       (["embed", "Norway", "a", "b"], "one file"), (["attach", "Norway", "a", "b", "--title", "t"], "--title"),
@@ -53,7 +54,7 @@ struct CommandLineTests {
     arguments: [
       "mount", "unmount", "status", "queue", "hydrate", "retry", "pause", "resume", "release", "withdraw", "discard",
       "pin",
-      "unpin", "cache", "budget", "attach", "embed", "add",
+      "unpin", "fetch", "evict", "trim", "cache", "budget", "attach", "embed", "add",
     ])
   func help(command: String) throws {
     let home = try Home()
