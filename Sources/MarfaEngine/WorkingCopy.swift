@@ -146,7 +146,8 @@ public final class WorkingCopy: Sendable {
   public func status() throws(MarfaError) -> Status {
     try store.snapshot { (connection) throws(MarfaError) in
       Status(
-        path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader, server: nil,
+        path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader,
+        server: try connection.setting("origin"), hydration: try connection.hydrationState(),
         items: Int(
           try connection.first(
             "SELECT count(*) FROM nodes WHERE item IS NOT NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
@@ -167,8 +168,10 @@ public final class WorkingCopy: Sendable {
     /// Minted when the store was made.
     public var storeID: String
     public var isReader: Bool
-    /// The origin of the server; `nil` for a copy without one.
+    /// The origin of the server it is bound to, whether or not it is asked now; `nil` for a copy without one.
     public var server: String?
+    /// Whether it has all it declared of that server.
+    public var hydration: HydrationState
     /// Items not in the bin.
     public var items: Int
     /// Files in the tree.

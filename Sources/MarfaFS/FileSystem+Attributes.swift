@@ -5,7 +5,7 @@ extension FileSystem {
   func getattr(node: UInt64, handle: UInt64?, reply: consuming AttributeReply) {
     do throws(MarfaError) {
       let stored = try tree.node(number(node))
-      let known = stored?.kind == .directory ? stored : files.find(number(node)).map { $0.overlay(stored) } ?? stored
+      let known = stored?.kind == .directory ? stored : files.find(node).map { $0.overlay(stored) } ?? stored
       guard let known else { return reply.fail(.stale) }
       if known.kind == .file, known.size == nil, copy.blobs.canFetch, case .blob(let hash) = known.content {
         return getattr(known, sizeOf: hash, reply)
@@ -21,7 +21,8 @@ extension FileSystem {
   ) {
     // Some of the old bytes stay: all are fetched first.
     if let size = changes.size, size > 0 {
-      let file = files.retain(number(node))
+      guard handle != nil || ids.isCurrent(node) else { return reply.fail(.stale) }
+      let file = files.retain(node)
       do throws(MarfaError) { try file.load() } catch {
         files.release(file)
         return reply.fail(error.errno)
@@ -49,14 +50,15 @@ extension FileSystem {
         result = try change(Handle.of(handle).file, changes)
       } else if changes.size != nil {
         // truncate(2): opened and closed again around it, so that it is committed when it returns.
-        let file = files.retain(number)
+        guard ids.isCurrent(node) else { return reply.fail(.stale) }
+        let file = files.retain(node)
         defer { files.release(file) }
         try file.load()
         file.addWriter()
         defer { removeWriter(of: file) }
         result = try change(file, changes)
         try file.flush(sealing: true)
-      } else if let file = files.find(number) {
+      } else if let file = files.find(node) {
         result = try change(file, changes)
       } else {
         result = try tree.setAttributes(number, try nodeChanges(changes, of: number))

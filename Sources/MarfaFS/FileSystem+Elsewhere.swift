@@ -137,7 +137,7 @@ extension FileSystem {
         return
       }
       if word == "no" {
-        if files.find(number(node)) != nil { throw .file(Errno(EBUSY)) }
+        if files.find(node) != nil { throw .file(Errno(EBUSY)) }
         try copy.blobs.letGo(hash)
         forgetAttributes(number(node))
       }

@@ -51,7 +51,9 @@ extension FileSystem {
   func open(node: UInt64, flags: CInt, caller: Caller, reply: consuming OpenReply) {
     let mayWrite = flags & O_ACCMODE != O_RDONLY
     if mayWrite && copy.isReader { return reply.fail(.readOnly) }
-    let file = files.retain(number(node))
+    // Its bytes were replaced, and the kernel has not heard of it yet: it looks the name up again then.
+    guard ids.isCurrent(node) else { return reply.fail(.stale) }
+    let file = files.retain(node)
     do throws(MarfaError) { try file.load() } catch {
       files.release(file)
       return reply.fail(error.errno)
@@ -78,7 +80,7 @@ extension FileSystem {
       return reply.fail(error.errno)
     }
     let handle = Handle(file, mayWrite: mayWrite, opener: caller.pid).opened
-    // A node's bytes change only through this kernel, which knows; a reader's change behind its back.
+    // A node id's bytes change only through this kernel, which knows; a reader's change behind its back.
     if reply.opened(handle: handle, keepCache: !copy.isReader) == .abandoned { close(handle) }
   }
 
@@ -94,13 +96,13 @@ extension FileSystem {
     } catch {
       return reply.fail(error.errno)
     }
-    let file = files.retain(node.number)
+    let file = files.retain(ids.id(of: node.number))
     file.load(node, staged)
     file.addWriter()
     // Whatever it was opened for, its first close makes it a file.
     let handle = Handle(file, mayWrite: true, opener: caller.pid).opened
     let delivery = reply.created(
-      node: UInt64(node.number), generation: 0, attributes: status(of: node), entryTimeout: timeout,
+      node: file.id, generation: 0, attributes: status(of: node), entryTimeout: timeout,
       attributeTimeout: timeout, handle: handle, keepCache: true)
     if delivery == .abandoned { close(handle) }
   }
@@ -149,10 +151,12 @@ extension FileSystem {
       reply.done()
       return
     }
+    let isDirty = handle.file.isBeingWritten
     do throws(MarfaError) {
       // Another than its opener closes what it was handed down, or what an exec closes for it: its opener may be in the
       // middle of writing, and half a file is not sealed for that.
       try handle.file.flush(sealing: caller.pid == handle.opener)
+      if isDirty { noteSealed(handle.file) }
       reply.done()
     } catch {
       // Before the program hears of it: what it reads next is what there is.
@@ -181,8 +185,10 @@ extension FileSystem {
 
   /// A writing handle of a file is gone. The kernel hears of it when what it wrote could not be kept.
   func removeWriter(of file: OpenFile) {
+    let isDirty = file.isBeingWritten
     file.removeWriter()
     forgetGivenUp(file)
+    if isDirty { noteSealed(file) }
   }
 
   private func close(_ number: UInt64) {

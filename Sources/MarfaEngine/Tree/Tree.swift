@@ -24,6 +24,8 @@ public final class Tree: Sendable {
   let settings: Settings
   let observer = Lock<TreeObserver?>(.leaf, nil)
   let leftOvers = Lock<Void>(.recovery, ())
+  /// Files that a program is writing.
+  private let writing = Lock<Set<Int64>>(.leaf, [])
   let displaced = Lock<Displaced>(.leaf, Displaced())
   /// Files made a moment ago that have no rows yet; `nil` in a reader.
   private let made = Lock<NewFiles?>(.leaf, nil)
@@ -43,6 +45,19 @@ public final class Tree: Sendable {
     store.precede(with: files)
   }
 
+  // MARK: - Being written
+
+  /// Says whether a file holds what a program wrote and nobody has sealed yet. While it does, no server's word takes it
+  /// away: what the person is writing stays, and becomes an item of its own.
+  public func setBeingWritten(_ number: Int64, _ isBeingWritten: Bool) {
+    writing.withLock { writing in
+      if isBeingWritten { writing.insert(number) } else { writing.remove(number) }
+    }
+  }
+
+  /// True while ``setBeingWritten(_:_:)`` says so.
+  func isBeingWritten(_ number: Int64) -> Bool { writing.withLock { !$0.isEmpty && $0.contains(number) } }
+
   // MARK: - Reading
 
   /// The node of this number, `nil` when there is none (any more).
@@ -51,6 +66,11 @@ public final class Tree: Sendable {
     if let node = newFiles?.node(number) { return node }
     let node = try store.read(settled: false) { (connection) throws(MarfaError) in try connection.node(number) }
     return newFiles.map { $0.overlay(node) } ?? node
+  }
+
+  /// The node that shows an item.
+  public func node(of item: ItemID) throws(MarfaError) -> Node? {
+    try store.read { (connection) throws(MarfaError) in try connection.node(of: item) }
   }
 
   /// What a directory holds under a name; the bytes are the kernel's own and are not kept.
@@ -95,6 +115,11 @@ public final class Tree: Sendable {
       try connection.first(
         "SELECT target FROM nodes WHERE number = ?1 AND kind = 3", { $0.int(1, number) }, { $0.blob(0) })
     }
+  }
+
+  /// Where a node has its names.
+  public func places(of number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
+    try store.read { (connection) throws(MarfaError) in try connection.entries(of: number) }
   }
 
   /// The names a node has, oldest first: `folder/name` from the root, for a person to read.

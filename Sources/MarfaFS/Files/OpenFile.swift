@@ -8,7 +8,10 @@ import MarfaEngine
 /// Two locks: `changing`, held by whoever changes the bytes or seals them, for as long as that takes; and `facts`, held
 /// for moments only, so that a read or a stat never waits for a seal.
 final class OpenFile: Sendable {
-  let number: Int64
+  /// The kernel's id of the version that is open.
+  let id: UInt64
+  /// The node's number.
+  var number: Int64 { NodeIDs.number(id) }
   private let tree: Tree
   private let blobs: Blobs
   private let room: Room
@@ -49,8 +52,8 @@ final class OpenFile: Sendable {
     var givenUp: [(parent: Int64, name: FileName)]?
   }
 
-  init(_ number: Int64, tree: Tree, blobs: Blobs, room: Room, isReader: Bool) {
-    self.number = number
+  init(_ id: UInt64, tree: Tree, blobs: Blobs, room: Room, isReader: Bool) {
+    self.id = id
     self.tree = tree
     self.blobs = blobs
     self.room = room
@@ -142,6 +145,7 @@ final class OpenFile: Sendable {
     }
     guard isLast else { return }
     changing.withLock { changing in
+      defer { tree.setBeingWritten(number, false) }
       if changing.isAbandoned {
         if let staged = changing.staged { tree.discard(staged) }
         changing.staged = nil
@@ -301,6 +305,8 @@ final class OpenFile: Sendable {
   private func stage(_ changing: inout Changing, keeping limit: Int64) throws(MarfaError) -> StagedFile {
     if let staged = changing.staged { return staged }
     let staged = try tree.stage(for: number)
+    // Before anything is written: what goes elsewhere meanwhile stays here.
+    tree.setBeingWritten(number, true)
     let (descriptor, elsewhere, size) = facts.withLock {
       ($0.descriptor, $0.elsewhere?.hash, $0.size ?? $0.node?.size ?? 0)
     }
@@ -333,6 +339,7 @@ final class OpenFile: Sendable {
   /// Records that the bytes changed now, which takes set-user-ID and set-group-ID away (`FUSE_HANDLE_KILLPRIV_V2` leaves
   /// that to us).
   private func noteChange(size: Int64) throws(MarfaError) {
+    tree.setBeingWritten(number, true)
     let mode = facts.withLock { facts -> mode_t? in
       facts.size = size
       facts.mtime = .now
@@ -455,6 +462,7 @@ final class OpenFile: Sendable {
       facts.mtime = nil
       if node.content == .empty { facts.descriptor = nil }
     }
+    tree.setBeingWritten(number, false)
   }
 
   /// A write failed and nobody mended it: what was written is thrown away. A new file goes, an old one keeps the bytes

@@ -58,7 +58,7 @@ struct EventStreamTests {
 }
 
 @Suite("The stream of events")
-struct EventTests {
+struct RemoteEventTests {
   private static let head = "HTTP/1.1 200 OK\r\nX-Marfa-Contract: 0\r\nContent-Type: text/event-stream\r\n\r\n"
 
   private func event(_ name: String, _ data: String, id: String? = "5") throws -> ServerEvent {
