@@ -28,7 +28,7 @@ struct RandomFetchTests {
         let isKind = round == 3
         remote.source.answer { number, _ in
           var dice = SplitMix(state: salt &+ UInt64(number))
-          var answer = MemorySource.Answer(piece: 1 + Int(dice.next() % 40_000))
+          var answer = MemorySource.Answer(piece: 500 + Int(dice.next() % 40_000))
           if isKind { return answer }
           switch dice.next() % 12 {
           case 0: answer.failure = .unreachable("gone")
