@@ -64,8 +64,9 @@ public final class WorkingCopy: Sendable {
       try connection.updateNode(root)
       return true
     }
+    let titles = try Recovery.takeNewFiles(tree)
     try Recovery.sweepPartial(tree)
-    for (node, id) in try Recovery.run(tree) {
+    for (node, id) in try Recovery.run(tree, titles: titles) {
       // Mount first: the bytes are readable as they are, and hashing many may take a while.
       sealing.post { [tree] in
         do throws(MarfaError) {
@@ -75,6 +76,7 @@ public final class WorkingCopy: Sendable {
         }
       }
     }
+    tree.beginNewFiles()
     // The last process did not end by itself: it may have left bytes that nothing refers to.
     if wasOpen { sealing.post { [tree, isOver] in Recovery.sweepHeld(tree) { isOver.withLock { $0 } } } }
   }
@@ -109,6 +111,7 @@ public final class WorkingCopy: Sendable {
     store.onCommit(nil)
     sealing.close(dropping: true)
     fetcher.close()
+    tree.newFiles?.close()
     blobStore.reaper.close()
     if store.isWriter { try? store.write { (connection) throws(MarfaError) in try connection.setSetting("open", nil) } }
     store.close()

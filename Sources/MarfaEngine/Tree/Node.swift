@@ -151,17 +151,16 @@ extension Connection {
       }, { $0.node(0) })
   }
 
-  /// The number of the next node: above every one there is, and every one this process has made.
-  private func nextNode() throws(MarfaError) -> Int64 {
-    let highest =
-      if let known = highestNode { known } else { try first("SELECT max(number) FROM nodes") { $0.int(0) } ?? 0 }
-    highestNode = highest + 1
-    return highest + 1
-  }
-
-  /// Inserts a node with no entry yet; `number` is ignored. Answers it with its number.
-  func insertNode(_ node: Node, target: [UInt8]? = nil) throws(MarfaError) -> Node {
-    let number = try nextNode()
+  /// Inserts a node with no entry yet. It gets its number here, unless it has one already. Answers it with its number.
+  func insertNode(_ node: Node, target: [UInt8]? = nil, numbered: Int64? = nil) throws(MarfaError) -> Node {
+    let number: Int64
+    if let numbered {
+      number = numbered
+    } else if let nodeNumbers {
+      number = try nodeNumbers.next()
+    } else {
+      throw .readingHandle
+    }
     try run(
       """
       INSERT INTO nodes(kind, item, local, number, mode, uid, gid, atime, mtime, ctime, links, hash, size, target)

@@ -12,6 +12,9 @@ public final class Tree: Sendable {
     /// How long a new write waits before it may go out, so that an editor's next step changes it instead of adding to
     /// it. Nanoseconds.
     public var settling: Int64 = 2_000_000_000
+    /// New files get their rows a moment after they are closed, those of many in one transaction. What a mount wants, whose
+    /// programs make thousands; other processes see them that moment later.
+    public var groupsNewFiles = false
     /// The usual ones.
     public init() {}
   }
@@ -24,11 +27,22 @@ public final class Tree: Sendable {
   /// Files that a program is writing.
   private let writing = Lock<Set<Int64>>(.leaf, [])
   let displaced = Lock<Displaced>(.leaf, Displaced())
+  /// Files made a moment ago that have no rows yet; `nil` in a reader.
+  private let made = Lock<NewFiles?>(.leaf, nil)
+  var newFiles: NewFiles? { made.withLock { $0 } }
 
   init(store: Store, blobs: BlobStore, settings: Settings) {
     self.store = store
     self.blobs = blobs
     self.settings = settings
+  }
+
+  /// From now on new files get their rows late. After the recovery, which looks for what has none.
+  func beginNewFiles() {
+    guard settings.groupsNewFiles else { return }
+    let files = NewFiles(self, store: store, blobs: blobs)
+    made.withLock { $0 = files }
+    store.precede(with: files)
   }
 
   // MARK: - Being written
@@ -48,7 +62,10 @@ public final class Tree: Sendable {
 
   /// The node of this number, `nil` when there is none (any more).
   public func node(_ number: Int64) throws(MarfaError) -> Node? {
-    try store.read { (connection) throws(MarfaError) in try connection.node(number) }
+    let newFiles = newFiles
+    if let node = newFiles?.node(number) { return node }
+    let node = try store.read(settled: false) { (connection) throws(MarfaError) in try connection.node(number) }
+    return newFiles.map { $0.overlay(node) } ?? node
   }
 
   /// The node that shows an item.
@@ -58,7 +75,12 @@ public final class Tree: Sendable {
 
   /// What a directory holds under a name; the bytes are the kernel's own and are not kept.
   public func lookup(_ parent: Int64, _ name: UnsafeRawBufferPointer) throws(MarfaError) -> Node? {
-    try store.read { (connection) throws(MarfaError) in try connection.child(parent, lent: name) }
+    let newFiles = newFiles
+    if let node = newFiles?.lookup(parent, name) { return node }
+    let node = try store.read(settled: false) { (connection) throws(MarfaError) in
+      try connection.child(parent, lent: name)
+    }
+    return newFiles.map { $0.overlay(node) } ?? node
   }
 
   /// Hands a directory's entries to `body`, in the order of their cookies, behind `cookie` (0: from the beginning),

@@ -421,8 +421,8 @@ final class OpenFile: Sendable {
     }
     guard let staged = changing.staged, staged.size > 0 else {
       // Never written, or cut to nothing. Made and closed is in the store as it is: only what marks it as new goes.
+      let node = isEmptyAlready ? try tree.keepEmpty(number) : try tree.sealEmpty(number, changing.staged, mtime: mtime)
       if isEmptyAlready, let staged = changing.staged { tree.discard(staged) }
-      let node = isEmptyAlready ? try tree.node(number) : try tree.sealEmpty(number, changing.staged, mtime: mtime)
       changing.staged = nil
       if durably { try tree.synchronize() }
       return settled(node, &changing)

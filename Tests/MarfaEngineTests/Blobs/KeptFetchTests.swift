@@ -23,8 +23,10 @@ struct KeptFetchTests {
       #expect(result.attachments == (try remote.blobs.cache().attachments))
       #expect(result.attachments?.notHeld == 0)
       for hash in hashes { #expect(try remote.blobs.isHeld(hash)) }
-      #expect(remote.source.asked.first?.hash == hashes[1])
-      #expect(remote.source.asked.last?.hash == hashes[0])
+      // Four at once: the largest is begun when at least the two smallest are here.
+      let order = remote.source.asked.map { $0.hash }
+      let largest = try #require(order.firstIndex(of: hashes[0]))
+      for small in [hashes[1], hashes[3]] { #expect(try #require(order.firstIndex(of: small)) < largest) }
       #expect(told.withLock { $0.first } == KeptProgress(files: 6, bytes: 3_276_000, fetched: 0, fetchedBytes: 0))
       #expect(told.withLock { $0.last?.fetched } == 6)
       #expect(try await remote.blobs.fetchKept().fetched == 0)
@@ -65,7 +67,9 @@ struct KeptFetchTests {
       // A few are under way at once: the failure may come before a smaller file.
       #expect(result.fetched <= 2)
       #expect(result.attachments?.notHeldByReason.map { $0.reason } == [reason])
-      #expect(result.attachments?.notHeldByReason.first?.attachments == 10 - result.fetched)
+      let attachments = try #require(result.attachments)
+      #expect(attachments.notHeldByReason.first?.attachments == attachments.notHeld)
+      #expect(attachments.notHeld >= 8)
       #expect(remote.source.asked.count < 20)
     }
   }
@@ -142,8 +146,8 @@ struct LearntSizeTests {
   @Test("are waited for no longer than is said, and shared by all who ask")
   func wait() throws {
     try withRemote { remote in
-      let hash = try remote.remote("f", MemorySource.pattern(1000), sized: false)
       remote.source.holdSizes()
+      let hash = try remote.remote("f", MemorySource.pattern(1000), sized: false)
       let failures = Lock<Int>(.leaf, 0)
       let found = Lock<Int64?>(.leaf, nil)
       for _ in 0..<3 {
