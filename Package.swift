@@ -35,7 +35,8 @@ let package = Package(
       name: "marfa-contract-server", dependencies: ["ContractServer", "MarfaEngine"],
       path: "Tests/ContractServerCommand", swiftSettings: settings),
     .testTarget(name: "MarfaEngineTests", dependencies: ["MarfaEngine", "ContractServer"], swiftSettings: settings),
-    .testTarget(name: "MarfaFSTests", dependencies: ["MarfaFS", "MarfaEngine"], swiftSettings: settings),
-    .testTarget(name: "MountTests", dependencies: ["MarfaEngine"], swiftSettings: settings),
+    .testTarget(
+      name: "MarfaFSTests", dependencies: ["MarfaFS", "MarfaEngine", "ContractServer"], swiftSettings: settings),
+    .testTarget(name: "MountTests", dependencies: ["MarfaEngine", "ContractServer"], swiftSettings: settings),
   ]
 )

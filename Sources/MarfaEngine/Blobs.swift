@@ -67,7 +67,12 @@ public struct Blobs: Sendable {
   /// `EPERM` when it is pinned, or when the only bytes are here.
   @discardableResult
   public func letGo(_ hash: BlobHash) throws(MarfaError) -> Int64 {
-    try copy.change { (change) throws(MarfaError) in try copy.blobStore.letGo(hash, in: change.connection) }
+    try copy.change { (change) throws(MarfaError) in
+      let removed = try copy.blobStore.letGo(hash, in: change.connection)
+      let nodes = try change.connection.nodes(showing: hash)
+      copy.tree.notify(nodes.map { .attributes($0) }, in: change)
+      return removed
+    }
   }
 
   /// Tells a blob's size, asking the server when nobody knows it yet; that is waited for for so many seconds. `then` is

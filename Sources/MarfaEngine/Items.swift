@@ -7,6 +7,14 @@ public struct Items: Sendable {
     try copy.store.read { (connection) throws(MarfaError) in try connection.item(id) }
   }
 
+  /// Pins an item, so that what is attached to it is kept here, or lets it go. On this device only.
+  public func setPinned(_ id: ItemID, _ pinned: Bool) throws(MarfaError) {
+    try copy.change { (change) throws(MarfaError) in
+      guard try change.connection.item(id) != nil else { throw .itemNotFound(id) }
+      try change.connection.setItem(id, pinned: pinned)
+    }
+  }
+
   /// The item a node of the tree shows.
   public func item(ofNode number: Int64) throws(MarfaError) -> Item? {
     try copy.store.read { (connection) throws(MarfaError) in

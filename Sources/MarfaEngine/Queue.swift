@@ -31,6 +31,41 @@ public struct Queue: Sendable {
     try copy.store.read { (connection) throws(MarfaError) in try connection.queueCounts() }
   }
 
+  /// The write that this one waits for: one that it names, or the one ahead of it to the same row, not answered yet. `nil`
+  /// when it waits for nothing but its turn (contract, "Verdicts": `awaiting_dependency`).
+  public func awaited(by write: QueuedWrite) throws(MarfaError) -> WriteID? {
+    try copy.store.read { (connection) throws(MarfaError) in try connection.awaited(by: write) }
+  }
+
+  /// How many writes may still go out by themselves: all that are queued or on their way, but for those that wait,
+  /// directly or not, for one that is blocked. Reads the whole queue.
+  public func moving() throws(MarfaError) -> Int {
+    try copy.store.snapshot { (connection) throws(MarfaError) in
+      let counts = try connection.queueCounts()
+      let going = (counts.byState[.queued] ?? 0) + (counts.byState[.sending] ?? 0)
+      guard going > 0, counts.byState[.blocked] ?? 0 > 0 else { return going }
+      // What a write waits for stands ahead of it.
+      var stuck: Set<WriteID> = []
+      var moving = 0
+      var last: WriteID?
+      while true {
+        let piece = try connection.queue(after: last, limit: 1000)
+        for write in piece {
+          if write.state == .blocked
+            || (write.state == .queued
+              && (write.dependsOn + [write.follows].compactMap { $0 }).contains { stuck.contains($0) })
+          {
+            stuck.insert(write.id)
+          } else if write.state == .queued || write.state == .sending {
+            moving += 1
+          }
+        }
+        guard piece.count == 1000, let end = piece.last else { return moving }
+        last = end.id
+      }
+    }
+  }
+
   // MARK: - What a person does with a write
 
   /// Sends nothing more until ``resume()``; the copy goes on following its server. It holds until this process ends.

@@ -68,8 +68,9 @@ public final class WorkingCopy: Sendable {
       try connection.updateNode(root)
       return true
     }
+    let titles = try Recovery.takeNewFiles(tree)
     try Recovery.sweepPartial(tree)
-    for (node, id) in try Recovery.run(tree) {
+    for (node, id) in try Recovery.run(tree, titles: titles) {
       // Mount first: the bytes are readable as they are, and hashing many may take a while.
       sealing.post { [tree] in
         do throws(MarfaError) {
@@ -79,6 +80,7 @@ public final class WorkingCopy: Sendable {
         }
       }
     }
+    tree.beginNewFiles()
     // The last process did not end by itself: it may have left bytes that nothing refers to.
     if wasOpen { sealing.post { [tree, isOver] in Recovery.sweepHeld(tree) { isOver.withLock { $0 } } } }
   }
@@ -113,6 +115,7 @@ public final class WorkingCopy: Sendable {
     store.onCommit(nil)
     sealing.close(dropping: true)
     fetcher.close()
+    tree.newFiles?.close()
     blobStore.reaper.close()
     if store.isWriter { try? store.write { (connection) throws(MarfaError) in try connection.setSetting("open", nil) } }
     store.close()
@@ -143,7 +146,8 @@ public final class WorkingCopy: Sendable {
   public func status() throws(MarfaError) -> Status {
     try store.snapshot { (connection) throws(MarfaError) in
       Status(
-        path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader, server: nil,
+        path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader,
+        server: try connection.setting("origin"), hydration: try connection.hydrationState(),
         items: Int(
           try connection.first(
             "SELECT count(*) FROM nodes WHERE item IS NOT NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
@@ -164,8 +168,10 @@ public final class WorkingCopy: Sendable {
     /// Minted when the store was made.
     public var storeID: String
     public var isReader: Bool
-    /// The origin of the server; `nil` for a copy without one.
+    /// The origin of the server it is bound to, whether or not it is asked now; `nil` for a copy without one.
     public var server: String?
+    /// Whether it has all it declared of that server.
+    public var hydration: HydrationState
     /// Items not in the bin.
     public var items: Int
     /// Files in the tree.

@@ -5,15 +5,42 @@ extension FileSystem {
   func getattr(node: UInt64, handle: UInt64?, reply: consuming AttributeReply) {
     do throws(MarfaError) {
       let stored = try tree.node(number(node))
-      let known = stored?.kind == .directory ? stored : files.find(number(node)).map { $0.overlay(stored) } ?? stored
+      let known = stored?.kind == .directory ? stored : files.find(node).map { $0.overlay(stored) } ?? stored
       guard let known else { return reply.fail(.stale) }
-      reply.attributes(status(of: known), timeout: timeout)
+      if known.kind == .file, known.size == nil, copy.blobs.canFetch, case .blob(let hash) = known.content {
+        return getattr(known, sizeOf: hash, reply)
+      }
+      reply.attributes(status(of: known), timeout: attributeTimeout(known))
     } catch {
       reply.fail(error.errno)
     }
   }
 
   func setattr(
+    node: UInt64, changes: AttributeChanges, handle: UInt64?, caller: Caller, reply: consuming AttributeReply
+  ) {
+    // Some of the old bytes stay: all are fetched first.
+    if let size = changes.size, size > 0 {
+      guard handle != nil || ids.isCurrent(node) else { return reply.fail(.stale) }
+      let file = files.retain(node)
+      do throws(MarfaError) { try file.load() } catch {
+        files.release(file)
+        return reply.fail(error.errno)
+      }
+      if let hash = file.elsewhere {
+        return whenWhole(
+          hash, file, reply, finally: { self.files.release(file) },
+          then: { reply in
+            self.change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
+          })
+      }
+      change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
+      return files.release(file)
+    }
+    change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
+  }
+
+  private func change(
     node: UInt64, changes: AttributeChanges, handle: UInt64?, caller: Caller, reply: consuming AttributeReply
   ) {
     let number = number(node)
@@ -23,20 +50,21 @@ extension FileSystem {
         result = try change(Handle.of(handle).file, changes)
       } else if changes.size != nil {
         // truncate(2): opened and closed again around it, so that it is committed when it returns.
-        let file = files.retain(number)
+        guard ids.isCurrent(node) else { return reply.fail(.stale) }
+        let file = files.retain(node)
         defer { files.release(file) }
         try file.load()
         file.addWriter()
         defer { removeWriter(of: file) }
         result = try change(file, changes)
         try file.flush(sealing: true)
-      } else if let file = files.find(number) {
+      } else if let file = files.find(node) {
         result = try change(file, changes)
       } else {
         result = try tree.setAttributes(number, try nodeChanges(changes, of: number))
       }
       guard let result else { return reply.fail(.stale) }
-      reply.attributes(status(of: result), timeout: timeout)
+      reply.attributes(status(of: result), timeout: attributeTimeout(result))
     } catch {
       reply.fail(error.errno)
     }

@@ -55,12 +55,14 @@ extension FileSystem {
     try tree.list(number, after: max(0, offset - FileSystem.dots)) { entry in
       let cookie = entry.cookie + FileSystem.dots
       return entry.name.bytes.withUnsafeBytes { name in
-        plus
-          ? buffer.append(
-            name: name, attributes: status(of: current(entry.node)), node: UInt64(entry.node.number), generation: 0,
-            offset: cookie, entryTimeout: timeout, attributeTimeout: timeout)
-          : buffer.append(
+        guard plus else {
+          return buffer.append(
             name: name, inode: UInt64(entry.node.number), mode: entry.node.fileMode, offset: cookie)
+        }
+        let shown = current(entry.node)
+        return buffer.append(
+          name: name, attributes: status(of: shown), node: ids.id(of: entry.node.number), generation: 0, offset: cookie,
+          entryTimeout: timeout, attributeTimeout: attributeTimeout(shown))
       }
     }
   }

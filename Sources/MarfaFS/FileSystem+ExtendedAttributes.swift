@@ -43,24 +43,37 @@ extension FileSystem {
   /// What our attributes of a node say now.
   private func attributes(of node: UInt64) throws(MarfaError) -> NodeAttributes {
     let number = number(node)
-    let file = files.find(number)
-    let isBeingWritten = file?.isBeingWritten ?? false
+    switch try known(of: number) {
+    case .root(let status): return NodeAttributes(root: status, server: copy.serverStatus)
+    case .directory(let facts): return NodeAttributes(directory: facts)
+    case .file(let facts):
+      let file = files.find(node)
+      var now = FileNow(link: LinkState(copy))
+      now.isBeingWritten = file?.isBeingWritten ?? false
+      now.isOpen = file != nil
+      now.size = file?.overlay(facts.node)?.size ?? facts.node.size ?? 0
+      if let hash = facts.upload?.blob { now.sent = copy.uploadProgress(of: hash) }
+      return NodeAttributes(file: facts, now)
+    }
+  }
+
+  /// What the store says of a node.
+  private func known(of number: Int64) throws(MarfaError) -> KnownFacts {
     // Counted before the store is read: what is committed meanwhile makes this stale, never fresh.
     let commits = copy.commits
-    if !isBeingWritten, let known = facts.find(node, commits: commits, isBeingWritten: isBeingWritten) { return known }
-    let attributes: NodeAttributes
+    if let known = facts.find(number, commits: commits) { return known }
+    let known: KnownFacts
     if number == Node.root {
-      attributes = NodeAttributes(root: try copy.status())
+      known = .root(try copy.status())
     } else if let stored = try tree.node(number), stored.kind == .directory {
       guard let facts = try copy.facts(ofDirectory: number) else { throw .file(.stale) }
-      attributes = NodeAttributes(directory: facts)
+      known = .directory(facts)
     } else {
       guard let facts = try copy.facts(ofFile: number) else { throw .file(.stale) }
-      let size = file?.overlay(facts.node)?.size ?? facts.node.size ?? 0
-      attributes = NodeAttributes(file: facts, isBeingWritten: isBeingWritten, isOpen: file != nil, size: size)
+      known = .file(facts)
     }
-    if !copy.isReader { facts.keep(attributes, of: node, commits: commits, isBeingWritten: isBeingWritten) }
-    return attributes
+    if !copy.isReader { facts.keep(known, of: number, commits: commits) }
+    return known
   }
 
   // MARK: - Setting
@@ -72,6 +85,9 @@ extension FileSystem {
     guard !copy.isReader else { return reply.fail(.readOnly) }
     let mode: Tree.AttributeMode =
       flags & XATTR_CREATE.code != 0 ? .create : flags & XATTR_REPLACE.code != 0 ? .replace : .either
+    if case .marfa("held") = AttributeName.kind(of: Array(name)) {
+      return setHeld(Array(value), node, reply)
+    }
     do throws(MarfaError) {
       try set(Array(name), Array(value), node, mode: mode)
       reply.done()
@@ -111,7 +127,7 @@ extension FileSystem {
     }
   }
 
-  /// `pin` and `held` are the person's to set; the rest says what is.
+  /// `pin` (and `held`, elsewhere) are the person's to set; the rest says what is.
   private func set(own name: String, _ value: [UInt8], _ node: UInt64) throws(MarfaError) {
     let word = String(decoding: value, as: UTF8.self)
     switch name {
@@ -119,12 +135,6 @@ extension FileSystem {
       guard word == "yes" || word == "no" else { throw .file(.invalid) }
       guard try copy.items.item(ofNode: number(node)) != nil else { throw .file(.notPermitted) }
       try tree.setPinned(number(node), word == "yes")
-    case "held":
-      guard word == "yes" || word == "no" else { throw .file(.invalid) }
-      let isHeld = try attributes(of: node)["user.marfa.held"]?.hasPrefix("yes") ?? false
-      // Here already; or to be let go of, which nothing is that only this device has.
-      if word == "yes" && isHeld { return }
-      throw .file(word == "yes" ? .noData : .notPermitted)
     default: throw .file(.notPermitted)
     }
   }

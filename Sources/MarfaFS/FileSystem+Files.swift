@@ -9,12 +9,27 @@ final class Handle: Sendable {
   let mayWrite: Bool
   /// The thread that opened it.
   let opener: pid_t
+  /// Reads bytes that are not all here, with a place of its own; made at the first such read.
+  private let reader = Lock<RangeReader?>(.handle, nil)
 
   init(_ file: OpenFile, mayWrite: Bool, opener: pid_t) {
     self.file = file
     self.mayWrite = mayWrite
     self.opener = opener
   }
+
+  /// The reader of these bytes.
+  func reader(_ hash: BlobHash, _ blobs: Blobs) throws(MarfaError) -> RangeReader {
+    try reader.withLock { (reader) throws(MarfaError) in
+      if let reader, reader.hash == hash { return reader }
+      let made = try blobs.open(hash)
+      reader = made
+      return made
+    }
+  }
+
+  /// What was fetched ahead for this handle is wanted no more.
+  func closeReader() { reader.withLock { $0.take() }?.close() }
 
   /// The number the kernel gives back with each request; it holds a reference until ``close(_:)``.
   var opened: UInt64 { UInt64(UInt(bitPattern: Unmanaged.passRetained(self).toOpaque())) }
@@ -36,9 +51,23 @@ extension FileSystem {
   func open(node: UInt64, flags: CInt, caller: Caller, reply: consuming OpenReply) {
     let mayWrite = flags & O_ACCMODE != O_RDONLY
     if mayWrite && copy.isReader { return reply.fail(.readOnly) }
-    let file = files.retain(number(node))
+    // Its bytes were replaced, and the kernel has not heard of it yet: it looks the name up again then.
+    guard ids.isCurrent(node) else { return reply.fail(.stale) }
+    let file = files.retain(node)
+    do throws(MarfaError) { try file.load() } catch {
+      files.release(file)
+      return reply.fail(error.errno)
+    }
+    // The kernel reads no further than the length it knows: it is learnt before anything is read.
+    if let hash = file.unsized, flags & O_TRUNC == 0 {
+      return whenSized(hash, file, reply) { self.finishOpen(file, flags, caller, $0) }
+    }
+    finishOpen(file, flags, caller, reply)
+  }
+
+  private func finishOpen(_ file: OpenFile, _ flags: CInt, _ caller: Caller, _ reply: consuming OpenReply) {
+    let mayWrite = flags & O_ACCMODE != O_RDONLY
     do throws(MarfaError) {
-      try file.load()
       if mayWrite { file.addWriter() }
       do throws(MarfaError) {
         if mayWrite && flags & O_TRUNC != 0 { try file.truncate(to: 0) }
@@ -51,7 +80,7 @@ extension FileSystem {
       return reply.fail(error.errno)
     }
     let handle = Handle(file, mayWrite: mayWrite, opener: caller.pid).opened
-    // A node's bytes change only through this kernel, which knows; a reader's change behind its back.
+    // A node id's bytes change only through this kernel, which knows; a reader's change behind its back.
     if reply.opened(handle: handle, keepCache: !copy.isReader) == .abandoned { close(handle) }
   }
 
@@ -67,19 +96,22 @@ extension FileSystem {
     } catch {
       return reply.fail(error.errno)
     }
-    let file = files.retain(node.number)
+    let file = files.retain(ids.id(of: node.number))
     file.load(node, staged)
     file.addWriter()
     // Whatever it was opened for, its first close makes it a file.
     let handle = Handle(file, mayWrite: true, opener: caller.pid).opened
     let delivery = reply.created(
-      node: UInt64(node.number), generation: 0, attributes: status(of: node), entryTimeout: timeout,
+      node: file.id, generation: 0, attributes: status(of: node), entryTimeout: timeout,
       attributeTimeout: timeout, handle: handle, keepCache: true)
     if delivery == .abandoned { close(handle) }
   }
 
   func read(node: UInt64, handle: UInt64, size: Int, offset: Int64, reply: consuming DataReply) {
     let descriptor = Handle.of(handle).file.descriptor
+    if descriptor == nil, let hash = Handle.of(handle).file.elsewhere {
+      return readElsewhere(Handle.of(handle), hash, offset, size, reply)
+    }
     answer(descriptor?.raw, offset, size, reply)
     // It is read from until the reply is out, whoever swaps the file's bytes meanwhile.
     withExtendedLifetime(descriptor) {}
@@ -100,6 +132,9 @@ extension FileSystem {
     reply: consuming WriteReply
   ) {
     let source = WriteSource(source)
+    if let hash = Handle.of(handle).file.elsewhere {
+      return writeElsewhere(Handle.of(handle).file, hash, source, at: offset, reply)
+    }
     do throws(MarfaError) {
       let written = try Handle.of(handle).file.write(source.size, at: offset) { (descriptor) throws(Errno) in
         try source.move(to: descriptor, at: offset)
@@ -116,10 +151,12 @@ extension FileSystem {
       reply.done()
       return
     }
+    let isDirty = handle.file.isBeingWritten
     do throws(MarfaError) {
       // Another than its opener closes what it was handed down, or what an exec closes for it: its opener may be in the
       // middle of writing, and half a file is not sealed for that.
       try handle.file.flush(sealing: caller.pid == handle.opener)
+      if isDirty { noteSealed(handle.file) }
       reply.done()
     } catch {
       // Before the program hears of it: what it reads next is what there is.
@@ -148,12 +185,15 @@ extension FileSystem {
 
   /// A writing handle of a file is gone. The kernel hears of it when what it wrote could not be kept.
   func removeWriter(of file: OpenFile) {
+    let isDirty = file.isBeingWritten
     file.removeWriter()
     forgetGivenUp(file)
+    if isDirty { noteSealed(file) }
   }
 
   private func close(_ number: UInt64) {
     let handle = Handle.of(number)
+    handle.closeReader()
     if handle.mayWrite { removeWriter(of: handle.file) }
     files.release(handle.file)
     Handle.close(number)
@@ -164,6 +204,11 @@ extension FileSystem {
   ) {
     let known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE
     guard mode & ~known == 0 else { return reply.fail(.notSupported) }
+    if let hash = Handle.of(handle).file.elsewhere {
+      return whenWhole(hash, Handle.of(handle).file, reply) { reply in
+        self.fallocate(node: node, handle: handle, mode: mode, offset: offset, length: length, reply: reply)
+      }
+    }
     do throws(MarfaError) {
       try Handle.of(handle).file.allocate(mode: mode, at: offset, length: length)
       reply.done()
@@ -177,7 +222,13 @@ extension FileSystem {
   }
 
   private func seek(_ file: OpenFile, _ offset: Int64, _ whence: CInt) throws(Errno) -> Int64 {
-    guard let descriptor = file.descriptor else { throw Errno(ENXIO) }
+    guard let descriptor = file.descriptor else {
+      // Which parts are here says nothing of where data is.
+      guard file.elsewhere != nil, let size = file.overlay(nil)?.size, offset >= 0, offset < size else {
+        throw Errno(ENXIO)
+      }
+      return whence == SEEK_HOLE ? size : offset
+    }
     let found = Glibc.lseek(descriptor.raw, off_t(offset), whence)
     let error = Errno.last
     withExtendedLifetime(descriptor) {}

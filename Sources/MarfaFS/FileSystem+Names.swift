@@ -109,7 +109,7 @@ extension FileSystem {
   }
 
   private func commitUnclosed(_ parent: Int64, _ name: UnsafeRawBufferPointer) throws(MarfaError) {
-    guard let node = try tree.lookup(parent, name), node.kind == .file, let file = files.find(node.number),
+    guard let node = try tree.lookup(parent, name), node.kind == .file, let file = files.find(ids.id(of: node.number)),
       file.isBeingWritten
     else { return }
     try file.flush(sealing: false)

@@ -5,7 +5,7 @@ import MarfaEngine
 /// A working copy as a filesystem: what each of the kernel's questions is answered with. It knows nothing of how the
 /// questions come (`Session`) nor of how the tree is kept (`MarfaEngine/Tree`).
 ///
-/// A FUSE node id is a node's number in the store, so nothing has to be remembered of what the kernel knows, and
+/// A FUSE node id is a node's number in the store (``NodeIDs``), so nothing has to be remembered of what the kernel knows, and
 /// `forget` is nothing to us.
 final class FileSystem: FileSystemOperations {
   let copy: WorkingCopy
@@ -13,6 +13,9 @@ final class FileSystem: FileSystemOperations {
   let room: Room
   let files: OpenFiles
   let facts = FactsCache()
+  let ids = NodeIDs()
+  /// Where requests go on that waited for bytes and now change something.
+  let later = WorkQueue(name: "marfa-later", threads: 4)
   private let invalidator: Invalidator
 
   /// For how many seconds the kernel may believe what it was told. As the only writer, every change comes through the
@@ -27,14 +30,18 @@ final class FileSystem: FileSystemOperations {
     let room = Room(folder: copy.blobsFolder) { tree.settle() }
     let isReader = copy.isReader
     self.room = room
-    files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, room: room, isReader: isReader) }
+    let blobs = copy.blobs
+    files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, blobs: blobs, room: room, isReader: isReader) }
     timeout = isReader ? 1 : 86_400
-    tree.observe { [invalidator] changes in
+    tree.observe { [invalidator, ids] changes in
       for change in changes {
         switch change {
-        case .entry(let parent, let name): invalidator.entry(parent: UInt64(parent), name: name.bytes)
-        case .node(let number): invalidator.inode(node: UInt64(number))
-        case .attributes(let number): invalidator.attributes(node: UInt64(number))
+        case .entry(let parent, let name): invalidator.entry(parent: ids.id(of: parent), name: name.bytes)
+        case .node(let number): invalidator.inode(node: ids.id(of: number))
+        case .attributes(let number): invalidator.attributes(node: ids.id(of: number))
+        case .bytes(let number, let places):
+          ids.replace(number)
+          for place in places { invalidator.entry(parent: ids.id(of: place.parent), name: place.name.bytes) }
         }
       }
     }
@@ -43,20 +50,29 @@ final class FileSystem: FileSystemOperations {
   /// The kernel believes something of names that are gone.
   func forgetNames(_ places: [(parent: Int64, name: FileName)]) {
     for place in places {
-      invalidator.entry(parent: UInt64(place.parent), name: place.name.bytes)
-      invalidator.inode(node: UInt64(place.parent))
+      invalidator.entry(parent: ids.id(of: place.parent), name: place.name.bytes)
+      invalidator.inode(node: ids.id(of: place.parent))
     }
   }
 
-  /// The kernel believes something of a node's bytes that is no longer so.
-  func forgetBytes(_ number: Int64) { invalidator.inode(node: UInt64(number)) }
+  /// A handle of bytes that were replaced meanwhile has written its own: those are the file's now, and what the kernel
+  /// has of the bytes between is not.
+  func noteSealed(_ file: OpenFile) {
+    guard !ids.isCurrent(file.id) else { return }
+    ids.replace(file.number)
+    let places = (try? tree.places(of: file.number)) ?? []
+    for place in places { invalidator.entry(parent: ids.id(of: place.parent), name: place.name.bytes) }
+  }
+
+  /// The kernel believes something of a node's attributes that is no longer so.
+  func forgetAttributes(_ number: Int64) { invalidator.attributes(node: ids.id(of: number)) }
 
   /// The kernel believes what was written to a file that could not be kept. False when there is no such thing.
   @discardableResult
   func forgetGivenUp(_ file: OpenFile) -> Bool {
     guard let names = file.takeGivenUp() else { return false }
     forgetNames(names)
-    forgetBytes(file.number)
+    invalidator.inode(node: file.id)
     return true
   }
 
@@ -64,7 +80,7 @@ final class FileSystem: FileSystemOperations {
   func settleKernel() { invalidator.settle(seconds: 1) }
 
   /// A node number of the kernel's; it names only what it was told.
-  func number(_ node: UInt64) -> Int64 { Int64(truncatingIfNeeded: node) }
+  func number(_ node: UInt64) -> Int64 { NodeIDs.number(node) }
 
   // MARK: - Attributes of a node
 
@@ -80,23 +96,31 @@ final class FileSystem: FileSystemOperations {
     status.st_size = off_t(node.size ?? 0)
     // Larger than a page: programs that ask read and write in such pieces, each a trip through the kernel.
     status.st_blksize = 131_072
-    if node.kind == .file { status.st_blocks = blkcnt_t(((node.size ?? 0) + 511) / 512) }
+    if node.kind == .file { status.st_blocks = blkcnt_t(((node.partialBytes ?? node.size ?? 0) + 511) / 512) }
     status.st_atim = node.atime.timespec
     status.st_mtim = node.mtime.timespec
     status.st_ctim = node.ctime.timespec
     return status
   }
 
+  /// For how many seconds the kernel may believe a node's attributes. Of bytes on their way here it asks again soon; a
+  /// length that nobody knows yet it does not believe at all.
+  func attributeTimeout(_ node: Node) -> Double {
+    guard node.kind == .file, node.partialBytes != nil else { return timeout }
+    return node.size == nil ? 0 : min(timeout, 1)
+  }
+
   /// A node with what an open file of it knows better.
   func current(_ node: Node) -> Node {
-    guard node.kind == .file, let file = files.find(node.number) else { return node }
+    guard node.kind == .file, let file = files.find(ids.id(of: node.number)) else { return node }
     return file.overlay(node) ?? node
   }
 
   /// Answers with an entry.
   func answer(_ node: Node, _ reply: consuming EntryReply) {
+    let shown = current(node)
     _ = reply.entry(
-      node: UInt64(node.number), generation: 0, attributes: status(of: current(node)), entryTimeout: timeout,
-      attributeTimeout: timeout)
+      node: ids.id(of: node.number), generation: 0, attributes: status(of: shown), entryTimeout: timeout,
+      attributeTimeout: attributeTimeout(shown))
   }
 }

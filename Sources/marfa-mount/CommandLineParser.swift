@@ -2,19 +2,23 @@ import MarfaFS
 
 /// What the program can do. The first word of a command line is one of these, or the line means `mount`.
 enum Command: String, CaseIterable {
-  case mount, unmount, status, queue, cache, budget, attach, embed, add, help
+  case mount, unmount, status, queue, hydrate, retry, pause, resume, release, withdraw, discard, pin, unpin
+  case fetch, evict, trim, cache, budget, attach, embed, add, help
 
   /// The options it takes, beside `--help`.
   var options: [CommandOption] {
     switch self {
     case .mount:
       [
-        .reader, .foreground, .fuseOptions, .budget, .keep, .localNames, .directoryType, .settle, .log, .json,
-        .readyDescriptor,
+        .server, .keyFile, .type, .tier, .reader, .foreground, .fuseOptions, .budget, .keep, .localNames,
+        .directoryType, .settle, .log, .json, .readyDescriptor,
       ]
     case .unmount: [.force, .json]
-    case .status, .cache: [.json]
-    case .queue: [.limit, .json]
+    case .status, .cache, .hydrate, .retry, .pause, .resume: [.json]
+    case .queue: [.limit, .wait, .json]
+    case .release, .withdraw, .discard, .pin, .unpin, .fetch: [.store, .json]
+    case .evict: [.all, .store, .json]
+    case .trim: [.json]
     case .budget: [.store, .json]
     case .attach, .embed: [.store, .title, .mime, .type, .tier, .json]
     case .add: [.store, .tag, .title, .mime, .type, .tier, .json]
@@ -25,9 +29,11 @@ enum Command: String, CaseIterable {
 
 /// An option of some command.
 enum CommandOption: String, CaseIterable {
-  case budget, force, foreground, help, json, keep, limit, log, mime, reader, settle, store, tag, tier, title, type
-  case version
+  case all, budget, force, foreground, help, json, keep, limit, log, mime, reader, server, settle, store, tag, tier,
+    title
+  case type, version, wait
   case directoryType = "directory-type"
+  case keyFile = "key-file"
   case localNames = "local-names"
   /// `-o`, which has no long name, as with any mount.
   case fuseOptions = "o"
@@ -48,19 +54,20 @@ enum CommandOption: String, CaseIterable {
   /// What its value is called; `nil` when it takes none.
   var value: String? {
     switch self {
-    case .force, .foreground, .help, .json, .reader, .version: nil
+    case .all, .force, .foreground, .help, .json, .reader, .version, .wait: nil
     case .budget: "default|keep-all|SIZE"
     case .directoryType, .type: "TYPE"
     case .fuseOptions: "OPTIONS"
     case .keep: "attached|pinned|none"
     case .limit, .readyDescriptor: "NUMBER"
     case .localNames: "LIST"
-    case .log: "FILE"
+    case .keyFile, .log: "FILE"
     case .mime: "TYPE/SUBTYPE"
+    case .server: "URL"
     case .settle: "SECONDS"
     case .store: "STORE"
     case .tag: "TAG"
-    case .tier: "library|feed"
+    case .tier: "library|feed|all"
     case .title: "TITLE"
     }
   }

@@ -101,7 +101,8 @@ struct ItemWord {
   /// How a request says it.
   let arguments: JSON.Object
 
-  init(_ word: String, store: String?) throws(CommandFailure) {
+  /// `filesToo`: a file is as good as a directory.
+  init(_ word: String, store: String?, filesToo: Bool = false) throws(CommandFailure) {
     if let id = ItemID(word.lowercased()) {
       target = try StoreTarget(store)
       arguments = ["item": .string("\(id)")]
@@ -119,7 +120,7 @@ struct ItemWord {
     target = StoreTarget(mount)
     do throws(Errno) {
       guard let node = try MarfaMounts.node(path) else { throw .notFound }
-      guard node.isDirectory else { throw .notDirectory }
+      guard node.isDirectory || filesToo else { throw .notDirectory }
       arguments = ["node": .integer(node.number)]
     } catch {
       throw error == .notDirectory

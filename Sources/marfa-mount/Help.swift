@@ -21,6 +21,18 @@ enum Help {
     case .unmount: unmount
     case .status: status
     case .queue: queue
+    case .hydrate: hydrate
+    case .retry: retry
+    case .pause: pause
+    case .resume: resume
+    case .release: release
+    case .withdraw: withdraw
+    case .discard: discard
+    case .pin: pin
+    case .unpin: unpin
+    case .fetch: fetch
+    case .evict: evict
+    case .trim: trim
     case .cache: cache
     case .budget: budget
     case .attach: attach
@@ -34,13 +46,25 @@ enum Help {
 
     Items are directories, and their attachments are files. Any program opens them, cp
     attaches, and getfattr tells where each file stands. Everything works offline: what you
-    write is kept beside the store and waits in its queue.
+    write is kept beside the store and waits in its queue until the server has answered it.
 
     Usage:
       marfa-mount [mount] [STORE] FOLDER [OPTION]...   show a store at a folder
       marfa-mount unmount FOLDER|STORE                 end that
       marfa-mount status [STORE]                       how a store stands
-      marfa-mount queue [STORE]                        the writes that wait
+      marfa-mount queue [STORE] [--wait]               the writes that wait to be sent
+      marfa-mount hydrate [STORE]                      bring the whole list from the server
+      marfa-mount retry [STORE]                        try the server now
+      marfa-mount pause [STORE]                        send nothing until
+      marfa-mount resume [STORE]                       this
+      marfa-mount release WRITE...                     send a write again that does not move
+      marfa-mount withdraw WRITE...                    take one back that has not gone out
+      marfa-mount discard WRITE...                     give one up that can't be sent
+      marfa-mount pin ITEM...                          keep what is attached to it here until
+      marfa-mount unpin ITEM...                        this
+      marfa-mount fetch [ITEM...]                      bring bytes here, to be read offline
+      marfa-mount evict ITEM...                        let bytes go that can be fetched again
+      marfa-mount trim [STORE]                         let go of what is over the budget
       marfa-mount cache [STORE]                        which bytes are on this device
       marfa-mount budget [default|keep-all|SIZE]       how many bytes may be
       marfa-mount attach ITEM FILE...                  attach files to an item
@@ -59,6 +83,10 @@ enum Help {
       marfa-mount status                  what there is, and what waits
       marfa-mount unmount ~/Marfa
 
+    With a server (the key is in a file that only you can read; it is no argument ever):
+      marfa-mount ~/Marfa --server https://marfa.example.org --key-file ~/.config/marfa/key
+      marfa-mount queue --wait            returns when everything is sent
+
     Exit status: 0 done, 1 refused, 2 wrong command line, 3 something around it failed (try
     again), 4 the store or its queue refused, 5 no key.
 
@@ -73,6 +101,13 @@ enum Help {
     (its folder has to be, unless it is the default store's). The mount runs in the
     background; the command returns once it answers, and says where its log is.
 
+      --server URL            the server to follow and to send to. The store is bound to it from
+                              then on, and follows it at every mount without being told
+      --key-file FILE         where the key is: in this file, alone. Otherwise it is taken from
+                              MARFA_API_KEY, or from the systemd credential "marfa-key"
+      --type TYPE             bring this type of item and those under it; may be given again.
+                              Otherwise every type comes. The store keeps the choice
+      --tier library|feed|all bring this tier: library; the store keeps the choice
       -f, --foreground        stay in the foreground, and log to standard error; Ctrl-C ends it
       --reader                only look: nothing can be written. When another process has the
                               store open for writing, a mount becomes a reader by itself
@@ -95,6 +130,7 @@ enum Help {
 
     Examples:
       marfa-mount ~/Marfa                       the default store
+      marfa-mount ~/Marfa --server https://marfa.example.org --key-file key
       marfa-mount trips.db ~/Trips              a store of its own, made when missing
       marfa-mount --reader trips.db ~/Look      a second mount, to look only
       marfa-mount -f --budget 500M ~/Marfa      in the foreground, with a small budget
@@ -118,8 +154,9 @@ enum Help {
   private static let status = """
     marfa-mount status [STORE] [--json]
 
-    How a store stands, mounted or not: where it is mounted and by whom, its items and files,
-    what waits in the queue, which bytes are here, and files kept after a crash.
+    How a store stands, mounted or not: where it is mounted and by whom, its server and, when
+    it is not online, why and what to do; its items and files, what waits in the queue, which
+    bytes are here, and files kept after a crash.
 
     STORE is a store's file or any path in its mount; without it, the default store.
 
@@ -130,14 +167,20 @@ enum Help {
     """
 
   private static let queue = """
-    marfa-mount queue [STORE] [--limit NUMBER] [--json]
+    marfa-mount queue [STORE] [--limit NUMBER] [--wait] [--json]
 
     The writes that wait to be sent, in their order, and why one does not move. A store
     without a server keeps them until it has one.
 
       --limit NUMBER   show so many: 100, at most 10000
+      --wait           wait until everything is sent, and show how far it is on a terminal. It
+                       ends with 4 when some of it can't be sent as things are
+
+    A write is queued, sending, blocked (it needs you: another key, a decision), refused (the
+    server won't have it) or dead (it failed five times). See release, withdraw and discard.
 
     Examples:
+      marfa-mount queue --wait && systemctl poweroff
       marfa-mount queue
       marfa-mount queue trips.db --limit 10
       marfa-mount queue --json | jq '.writes[] | select(.state == "refused")'
@@ -171,7 +214,7 @@ enum Help {
       marfa-mount budget keep-all --store trips.db
     """
 
-  private static let item = """
+  static let item = """
     ITEM is one of:
       an item's id        01890a5d-ac96-774b-bcce-b302099a8057 (getfattr -n user.marfa.id DIR)
       a path in a mount   ~/Marfa/Norway

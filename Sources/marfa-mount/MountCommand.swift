@@ -10,6 +10,8 @@ enum MountCommand {
   private static let attempts = 30
 
   static func run(_ options: MountOptions) throws(CommandFailure) {
+    // Before a store or a log is made for it.
+    if options.server != nil, try ServerConnection.key(options) == nil { throw ServerConnection.noKey(options) }
     guard options.isForeground else { return try BackgroundMount.start(options) }
     // Before any thread: the signals that end a mount are for the one that waits for them.
     Signals.block()
@@ -46,7 +48,7 @@ enum MountCommand {
   private static func serve(
     _ options: MountOptions, ready: (JSON.Object) throws(CommandFailure) -> Bool
   ) throws(CommandFailure) {
-    let (copy, mounted) = try mount(options)
+    let (copy, mounted, server) = try mount(options)
     Signals.watch { signal in
       Log.notice("told to end (signal \(signal))")
       mounted.requestStop()
@@ -55,8 +57,10 @@ enum MountCommand {
       guard mounted.waitUntilReady() else {
         throw CommandFailure(.environment, "mount_failed", "\(mounted.mountPoint) was mounted and ended at once")
       }
+      // Not before: what a server says of the mount's files, the kernel is to be told.
+      try server.connect(copy)
       Log.notice("\(copy.path) is mounted at \(mounted.mountPoint) (\(copy.isReader ? "reader" : "writer"))")
-      if try !ready(MountReport.facts(options, copy, mounted)) {
+      if try !ready(MountReport.facts(options, copy, mounted, server)) {
         Log.notice("the command that started this mount ended before it was told")
         mounted.requestStop()
       }
@@ -73,7 +77,9 @@ enum MountCommand {
   }
 
   /// Looks at the folder before anything is made, opens the store, and mounts it.
-  private static func mount(_ options: MountOptions) throws(CommandFailure) -> (WorkingCopy, MountedStore) {
+  private static func mount(
+    _ options: MountOptions
+  ) throws(CommandFailure) -> (WorkingCopy, MountedStore, ServerConnection) {
     let claim = claim(options.mountPoint)
     defer { withExtendedLifetime(claim) {} }
     let mountPoint: String
@@ -83,11 +89,13 @@ enum MountCommand {
     let copy = try open(options)
     do throws(CommandFailure) {
       try choose(options, copy)
+      let connection = try ServerConnection.prepare(options, copy)
       var configuration = MountConfiguration(mountPoint: mountPoint, source: copy.path)
       configuration.isReadOnly = copy.isReader
       configuration.options = options.fuseOptions
       do throws(MountError) {
-        return (copy, try MountedStore.mount(copy, configuration, log: options.log))
+        let mounted = try MountedStore.mount(copy, configuration, log: options.log)
+        return (copy, mounted, connection)
       } catch {
         throw CommandFailure(error)
       }
@@ -119,6 +127,7 @@ enum MountCommand {
     var settings = WorkingCopy.Options()
     settings.reader = options.isReader
     settings.tree = options.tree
+    settings.tree.groupsNewFiles = true
     do throws(MarfaError) {
       var copy = try WorkingCopy(path: options.store, options: settings)
       // Whoever has the store may be a command that is about to end. One that has it mounted is not.
@@ -164,7 +173,9 @@ enum MountCommand {
 /// What is said of a mount that answers.
 enum MountReport {
   /// As JSON.
-  static func facts(_ options: MountOptions, _ copy: WorkingCopy, _ mounted: MountedStore) -> JSON.Object {
+  static func facts(
+    _ options: MountOptions, _ copy: WorkingCopy, _ mounted: MountedStore, _ server: ServerConnection
+  ) -> JSON.Object {
     var facts: JSON.Object = [
       "store": .string(copy.path), "mount_point": .string(mounted.mountPoint), "pid": .integer(getpid()),
       "mode": .string(copy.isReader ? "reader" : "writer"), "log": .optional(options.log),
@@ -174,6 +185,7 @@ enum MountReport {
       facts["writer_pid"] = StoreHolder.pid(of: copy.path).map { .integer($0) } ?? .null
       facts["writer_mount_point"] = .optional(StoreHolder.mountPoint(of: copy.path))
     }
+    for (key, value) in server.facts(copy).members { facts[key] = value }
     let recovered = copy.recoveredFiles()
     if !recovered.isEmpty { facts["recovered"] = .array(recovered.map { .string($0) }) }
     return facts
@@ -191,6 +203,7 @@ enum MountReport {
     } else if word("mode") == "reader" {
       lines.append("It is a reader: nothing can be written here.")
     }
+    lines += ServerConnection.text(facts)
     if let recovered = facts["recovered"]?.array?.count {
       lines.append(
         recovered == 1

@@ -17,6 +17,14 @@ struct MountOptions {
   var budget: FileBudget?
   var keep: KeepSetting?
   var tree: Tree.Settings
+  /// The server it is to follow, as it was given.
+  var server: Origin?
+  /// Where its key is, from the root.
+  var keyFile: String?
+  /// The types to bring from there; `nil` when none were named.
+  var types: [String]?
+  /// The tier to bring.
+  var tier: TierFilter?
   /// Where the log is to go; `nil` for the usual place, and in the foreground for standard error.
   var log: String?
   /// Where to tell the command that started this process how it went.
@@ -59,15 +67,30 @@ struct MountOptions {
       }
       tree.directoryType = type
     }
+    server = try line.value(.server).map { (text) throws(CommandFailure) in try Values.server(text) }
+    keyFile = line.value(.keyFile).map { Locations.absolute($0) }
+    types = line.has(.type) ? try Values.types(line.values(.type)) : nil
+    tier = try line.value(.tier).map { (text) throws(CommandFailure) in try Values.tier(text) }
     log = line.value(.log).map { Locations.absolute($0) }
     readyDescriptor = line.value(.readyDescriptor).flatMap { CInt($0) }
     words = []
     for option in line.command.options where option != .foreground && option != .json && option != .log {
       words += line.values(option).flatMap { option.value == nil ? [option.spelling] : [option.spelling, $0] }
     }
+    try refuseForReader()
   }
 
-  /// The command line of the process in the background.
+  /// A reader looks at what is here, and asks no server.
+  private func refuseForReader() throws(CommandFailure) {
+    guard isReader else { return }
+    let given: [CommandOption] = [
+      server.map { _ in .server }, keyFile.map { _ in .keyFile }, types.map { _ in .type }, tier.map { _ in .tier },
+    ].compactMap { $0 }
+    guard let first = given.first else { return }
+    throw CommandLineParser.usage("a reader looks at what is here and asks no server: leave out \(first.spelling)")
+  }
+
+  /// The command line of the process in the background. It holds where the key is, never the key.
   func background(readyDescriptor: CInt, log: String) -> [String] {
     ["mount", "--foreground", CommandOption.readyDescriptor.spelling, String(readyDescriptor), "--log", log] + words
       + ["--"] + (isDefaultStore ? [mountPoint] : [store, mountPoint])

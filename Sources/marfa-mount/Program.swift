@@ -33,7 +33,12 @@ enum Program {
     case .help: try Output.print(Help.text(for: try HelpCommand.topic(line)))
     case .mount: try MountCommand.run(try MountOptions(line))
     case .unmount: try UnmountCommand.run(line)
+    case .queue where line.has(.wait): try ServerCommands.run(line)
     case .status, .queue, .cache, .budget: try StatusCommands.run(line)
+    case .hydrate, .retry, .pause, .resume: try ServerCommands.run(line)
+    case .release, .withdraw, .discard: try WriteCommands.run(line)
+    case .pin, .unpin: try PinCommands.run(line)
+    case .fetch, .evict, .trim: try BytesCommands.run(line)
     case .attach, .embed, .add: try FileCommands.run(line)
     }
   }

@@ -43,6 +43,9 @@ enum QueueText {
 
   private static func state(_ row: JSON.Object) -> String {
     let state = row["state"]?.string ?? ""
+    if state == "sending", let sent = row["sent"]?.integer, let size = row["size"]?.integer, size > 0 {
+      return "\(state) \(sent * 100 / size) %"
+    }
     guard let reason = row["reason"]?.string, reason != state else { return state }
     return "\(state): \(reason)"
   }
@@ -66,7 +69,7 @@ enum QueueText {
     if let tag = row["tag"]?.string { words.append("#\(tag)") }
     words += (row["tags"]?.array ?? []).compactMap { $0.string }.map { "#\($0)" }
     if let namespace = row["namespace"]?.string { words.append(namespace) }
-    if let detail = row["detail"]?.string, !detail.isEmpty { words.append("(\(detail))") }
+    if let detail = row["advice"]?.string ?? row["detail"]?.string, !detail.isEmpty { words.append("(\(detail))") }
     return words.filter { !$0.isEmpty }.joined(separator: " ")
   }
 }

@@ -78,7 +78,9 @@ enum StatusText {
     var lines = Labelled()
     lines.add("Store", status["store"]?.string ?? "")
     addMount(status, &lines)
-    lines.add("Server", status["server"]?.string ?? "none: this store is complete in itself")
+    let server = ServerText.server(status)
+    lines.add("Server", server.first ?? "")
+    for line in server.dropFirst() { lines.add(line) }
     lines.add("Items", "\(status.count("items"))")
     let local = status.count("local_files")
     lines.add("Files", "\(status.count("files"))" + (local == 0 ? "" : ", \(local) of them on this device only"))

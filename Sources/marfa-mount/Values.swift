@@ -47,6 +47,34 @@ enum Values {
     return keep
   }
 
+  /// A server's address.
+  static func server(_ text: String) throws(CommandFailure) -> Origin {
+    do throws(OriginProblem) { return try Origin(text) } catch {
+      throw CommandLineParser.usage("--server: \(error)")
+    }
+  }
+
+  /// The types a copy declares, by name.
+  static func types(_ names: [String]) throws(CommandFailure) -> [String] {
+    for name in names {
+      guard !name.isEmpty, name != "*", name.utf8.allSatisfy({ $0 > 0x20 && $0 != 0x7f }) else {
+        throw CommandLineParser.usage(
+          name == "*"
+            ? "--type names one type, such as core.note; without it, every type comes"
+            : "--type is the name of a type, such as core.note, not \"\(name)\"")
+      }
+    }
+    return names
+  }
+
+  /// The tier a copy declares.
+  static func tier(_ text: String) throws(CommandFailure) -> TierFilter {
+    guard let tier = TierFilter(rawValue: text) else {
+      throw CommandLineParser.usage("--tier is library, feed or all, not \"\(text)\"")
+    }
+    return tier
+  }
+
   /// Patterns with commas between them. With `+` before the first, they come on top of the usual ones.
   static func localNames(_ text: String) throws(CommandFailure) -> LocalNames {
     let adds = text.hasPrefix("+")

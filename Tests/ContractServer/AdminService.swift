@@ -12,9 +12,9 @@ import MarfaEngine
 ///     POST   /-/link     {"round_trip"?,"bytes_per_second"?}
 final class AdminService: Service {
   let line = Line(Link())
-  private unowned let server: ContractServer
+  private let server: Instance
 
-  init(_ server: ContractServer) { self.server = server }
+  init(_ server: Instance) { self.server = server }
 
   func connected() -> Int { 0 }
   func head(_ exchange: Exchange) {}

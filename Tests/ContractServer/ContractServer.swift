@@ -1,239 +1,94 @@
-import Glibc
 import MarfaEngine
 
 /// A Marfa server for tests: the contract (version 0) as a real one keeps it, over real sockets, with faults on demand
 /// and a record of what a client must never do.
 ///
 /// State is in SQLite and files under its folder: it survives being stopped and started, and being made again on the
-/// same folder. All of its methods may be called from any thread.
+/// same folder. It stops when its last reference goes. All of its methods may be called from any thread.
 public final class ContractServer: Sendable {
-  /// What goes wrong on demand.
-  public let faults = Faults()
-  let options: ServerOptions
-  let line: Line
-  let books: Guarded<Books>
-  let ledger = Ledger()
-  let signals = Guarded(Signals())
-  let lifecycle: Guarded<Lifecycle>
-  private let ports: Guarded<(instance: UInt16, store: UInt16, admin: UInt16)>
-  /// Its name, the same as long as its folder lives.
-  public let instanceID: String
-
-  /// What threads wait for.
-  struct Signals {
-    var head: Int64 = 0
-    var isStopping = false
-    var generation = 0
-    var reason = ""
-    var uploads = 0
-  }
-
-  /// The listeners, while there are any.
-  struct Lifecycle {
-    var listeners: [Listener] = []
-  }
+  private let instance: Instance
 
   /// Makes a server on a folder (made when it is not there) and starts it.
   public init(folder: String, _ options: ServerOptions = ServerOptions()) throws(ServerRefusal) {
-    self.options = options
-    line = Line(options.link)
-    let books = try Books(folder: folder, catalogue: options.catalogue, retainedEvents: options.retainedEvents)
-    instanceID = try books.instance()
-    self.books = Guarded(books)
-    lifecycle = Guarded(Lifecycle())
-    ports = Guarded((options.port, options.storePort, options.adminPort ?? 0))
-    try start()
+    instance = try Instance(folder: folder, options)
   }
 
-  deinit { stop() }
+  // Here and not in the instance: its own threads may hold that one last, and cannot wait for themselves.
+  deinit { instance.stop() }
 
   /// Starts it again after ``stop()``, on the same ports. Does nothing while it runs.
-  public func start() throws(ServerRefusal) {
-    try lifecycle.withLock { (state) throws(ServerRefusal) in
-      guard state.listeners.isEmpty else { return }
-      let head = books.withLock { $0.head }
-      signals.withLock { signals in
-        signals.isStopping = false
-        signals.head = head
-      }
-      let ports = self.ports.withLock { $0 }
-      // The object store is another host, not only another port.
-      var listeners = [
-        Listener(.instance, address: "127.0.0.1", port: ports.instance, service: self),
-        Listener(.store, address: "127.0.0.2", port: ports.store, service: self),
-      ]
-      if options.adminPort != nil {
-        listeners.append(Listener(.instance, address: "127.0.0.1", port: ports.admin, service: AdminService(self)))
-      }
-      do throws(ServerRefusal) {
-        for listener in listeners { try listener.start() }
-      } catch {
-        for listener in listeners { listener.stop() }
-        throw error
-      }
-      self.ports.withLock {
-        $0 = (listeners[0].port, listeners[1].port, listeners.count > 2 ? listeners[2].port : 0)
-      }
-      state.listeners = listeners
-    }
-  }
-
+  public func start() throws(ServerRefusal) { try instance.start() }
   /// Ends every connection and listens no more: whoever comes is refused the connection.
-  public func stop() {
-    signals.withLock { $0.isStopping = true }
-    faults.release()
-    lifecycle.withLock { state in
-      for listener in state.listeners { listener.stop() }
-      state.listeners = []
-    }
-  }
+  public func stop() { instance.stop() }
+
+  // MARK: - Where it is
 
   /// The instance's base, prefix included: `http://127.0.0.1:PORT`.
-  public var url: String { "http://127.0.0.1:\(ports.withLock { $0.instance })\(options.prefix)" }
+  public var url: String { instance.url }
   /// The object store's origin: `http://127.0.0.2:PORT`.
-  public var storeURL: String { "http://127.0.0.2:\(ports.withLock { $0.store })" }
+  public var storeURL: String { instance.storeURL }
   /// A place on the object store's host that answers whoever is redirected there, and notes a credential.
-  public var elsewhereURL: String { storeURL + "/elsewhere" }
+  public var elsewhereURL: String { instance.elsewhereURL }
   /// Where `/-/faults` and its like are asked; `nil` without an admin port.
-  public var adminURL: String? { options.adminPort.map { _ in "http://127.0.0.1:\(ports.withLock { $0.admin })" } }
+  public var adminURL: String? { instance.adminURL }
   /// The secret of the first key.
-  public var key: String { options.keys.first?.secret ?? "" }
-  /// The line between the server and everyone.
-  public var link: Link {
-    get { line.link }
-    set { line.link = newValue }
-  }
+  public var key: String { instance.key }
+  /// Its name, the same as long as its folder lives.
+  public var instanceID: String { instance.instanceID }
 
   // MARK: - What happened
 
   /// What clients must never do, and did.
-  public var violations: [Violation] { ledger.update { $0.violations } }
+  public var violations: [Violation] { instance.violations }
   /// The requests so far, the oldest of very many left out.
-  public var requests: [RequestRecord] { ledger.update { $0.requests } }
+  public var requests: [RequestRecord] { instance.requests }
   /// Sums over them.
-  public var stats: ServerStats { ledger.update { $0.stats } }
+  public var stats: ServerStats { instance.stats }
   /// The number of the last request: later ones have greater numbers.
-  public var lastRequest: Int { ledger.update { $0.last } }
+  public var lastRequest: Int { instance.lastRequest }
   /// The head of the event log.
-  public var head: Int64 { books.withLock { $0.head } }
-
+  public var head: Int64 { instance.head }
   /// Forgets requests, sums and violations so far.
-  public func forgetRecords() {
-    ledger.update { state in
-      state.first = state.last + 1
-      state.requests = []
-      state.violations = []
-      state.stats = ServerStats()
-    }
-  }
-
+  public func forgetRecords() { instance.forgetRecords() }
   /// Waits until the requests so far are such that `body` returns something; `nil` after so many seconds. `body` sees
-  /// them again after each change.
+  /// them again after each change, and must not ask the server anything.
   public func waitForRequests<R>(seconds: Double = 30, _ body: ([RequestRecord]) -> R?) -> R? {
-    ledger.wait(seconds: seconds) { body($0.requests) }
+    instance.waitForRequests(seconds: seconds, body)
   }
-
-  /// Waits until so many event streams are held and past their replay's opening; false after so many seconds.
+  /// Waits until so many event streams are held; false after so many seconds.
   public func waitForStreams(_ count: Int = 1, seconds: Double = 30) -> Bool {
-    waitForRequests(seconds: seconds) { requests in
-      requests.filter { $0.path.hasSuffix("/events") && $0.status == 200 && $0.ended == nil && $0.sent > 0 }.count
-        >= count ? true : nil
-    } ?? false
+    instance.waitForStreams(count, seconds: seconds)
   }
 
   // MARK: - What befalls it
 
+  /// What goes wrong on demand.
+  public var faults: Faults { instance.faults }
+  /// The line between the server and everyone.
+  public var link: Link {
+    get { instance.link }
+    set { instance.link = newValue }
+  }
   /// Ends every event stream, plainly or with `stream_incomplete` and a reason.
-  public func cutStreams(incomplete reason: String? = nil) {
-    signals.withLock { signals in
-      signals.generation += 1
-      signals.reason = reason ?? ""
-    }
-  }
-
+  public func cutStreams(incomplete reason: String? = nil) { instance.cutStreams(incomplete: reason) }
   /// Drops all but the last events: older cursors are answered `catchup_too_old`.
-  public func retireEvents(keeping count: Int) throws(ServerRefusal) {
-    try books.withLock { (books) throws(ServerRefusal) in try books.retire(keeping: count) }
-  }
-
+  public func retireEvents(keeping count: Int) throws(ServerRefusal) { try instance.retireEvents(keeping: count) }
   /// The results of keyed writes so far are retained no more: a retry of one is 422 `idempotency_result_not_retained`.
-  public func forgetResults() throws(ServerRefusal) {
-    try books.withLock { (books) throws(ServerRefusal) in _ = try books.database.rows("UPDATE replies SET body = NULL")
-    }
-  }
-
+  public func forgetResults() throws(ServerRefusal) { try instance.forgetResults() }
   /// Every signed link given so far is over.
-  public func expireLinks() throws(ServerRefusal) {
-    try books.withLock { (books) throws(ServerRefusal) in try books.expireLinks() }
-  }
-
-  /// Writes down how everything stands, for ``restoreSnapshot()``.
-  public func takeSnapshot() throws(ServerRefusal) {
-    try books.withLock { (books) throws(ServerRefusal) in try books.takeSnapshot() }
-  }
-
-  /// Puts everything back to the snapshot, as a restored backup does: cursors past it are answered `cursor_ahead`.
-  public func restoreSnapshot() throws(ServerRefusal) {
-    let head = try books.withLock { (books) throws(ServerRefusal) in
-      try books.restoreSnapshot()
-      return books.head
-    }
-    signals.withLock { $0.head = head }
-  }
-
+  public func expireLinks() throws(ServerRefusal) { try instance.expireLinks() }
+  /// Writes down how every row stands, for ``restoreSnapshot()``.
+  public func takeSnapshot() throws(ServerRefusal) { try instance.takeSnapshot() }
+  /// Puts every row back to the snapshot, as a restored backup does: cursors past it are answered `cursor_ahead`.
+  public func restoreSnapshot() throws(ServerRefusal) { try instance.restoreSnapshot() }
   /// Adds or replaces an item type.
-  public func add(_ type: TypeRow) {
-    books.withLock { books in
-      books.catalogue.types.removeAll { $0.id == type.id }
-      books.catalogue.types.append(type)
-    }
-  }
+  public func add(_ type: TypeRow) { instance.add(type) }
 
-  // MARK: - Inside
+  // MARK: - Another device
 
-  /// Runs `body` with the books, and tells the event streams what came of it.
-  func withBooks<R>(_ body: (Books) throws(ServerRefusal) -> R) throws(ServerRefusal) -> R {
-    var head: Int64 = 0
-    defer {
-      let now = head
-      signals.withLock { if $0.head != now { $0.head = now } }
-    }
-    return try books.withLock { (books) throws(ServerRefusal) in
-      defer { head = books.head }
-      return try body(books)
-    }
-  }
-
-  /// The key with this secret.
-  func key(_ secret: String) -> APIKey? { options.keys.first { $0.secret == secret } }
-}
-
-extension ContractServer: EventSource {
-  var nameKey: String { options.namesEventsOldWay ? "type" : "event_type" }
-  var pingInterval: Double { options.pingInterval }
-  var isStopping: Bool { signals.withLock { $0.isStopping } }
-  var generation: Int { signals.withLock { $0.generation } }
-
-  func interruption(since generation: Int) -> String? {
-    signals.withLock { $0.generation == generation ? nil : $0.reason }
-  }
-
-  func log() -> (head: Int64, oldest: Int64) {
-    books.withLock { books in (books.head, (try? books.oldestEvent()) ?? 0) }
-  }
-
-  func events(after cursor: Int64, limit: Int, for actor: Actor, types: [String])
-    -> (events: [(id: Int64, name: String, data: String)], last: Int64)
-  {
-    books.withLock { books in
-      (try? books.events(after: cursor, limit: limit, for: actor, types: types)) ?? ([], cursor)
-    }
-  }
-
-  func waitForEvents(after cursor: Int64, until deadline: Double) {
-    let generation = self.generation
-    _ = signals.wait(until: deadline) {
-      $0.head > cursor || $0.isStopping || $0.generation != generation ? true : nil
-    }
-  }
+  /// Changes or reads the server's rows as another device, all of it at once: one transaction, taken back when `body`
+  /// throws; every event stream tells what it changed. Nothing else is answered meanwhile, so make no request inside.
+  public func change<R>(_ body: (ServerDevice) throws -> R) throws -> R { try instance.change(body) }
+  /// The item with this id, in any state.
+  public func item(_ id: String) throws -> ServerItem? { try change { try $0.item(id) } }
 }

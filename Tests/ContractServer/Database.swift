@@ -35,7 +35,9 @@ final class Database {
     }
     handle = opened
     // It has to survive this process, not the machine's power.
-    try execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE")
+    try execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF")
+    // Another server of the folder may just be ending.
+    sqlite3_busy_timeout(handle, 10_000)
   }
 
   deinit {

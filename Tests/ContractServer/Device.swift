@@ -65,7 +65,7 @@ public struct ServerEdge: Sendable, Equatable {
 /// Another device with every right, without a wire between: what it changes, every event stream tells.
 /// Valid inside ``ContractServer/change(_:)`` only.
 public final class ServerDevice {
-  private let books: Books
+  let books: Books
 
   fileprivate init(_ books: Books) { self.books = books }
 
@@ -272,10 +272,8 @@ public final class ServerDevice {
 
 @available(*, unavailable) extension ServerDevice: Sendable {}
 
-extension ContractServer {
-  /// Changes or reads the server's rows as another device, all of it at once: one transaction, taken back when `body`
-  /// throws. Nothing else is answered meanwhile, so make no request inside.
-  public func change<R>(_ body: (ServerDevice) throws -> R) throws -> R {
+extension Instance {
+  func change<R>(_ body: (ServerDevice) throws -> R) throws -> R {
     // One closure's error of any kind, through two typed ones.
     let result: Result<R, any Error> = try withBooks { (books) throws(ServerRefusal) in
       var outcome: Result<R, any Error>?
@@ -293,7 +291,4 @@ extension ContractServer {
     }
     return try result.get()
   }
-
-  /// The item with this id, in any state.
-  public func item(_ id: String) throws -> ServerItem? { try change { try $0.item(id) } }
 }

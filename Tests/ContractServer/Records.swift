@@ -142,7 +142,7 @@ final class Ledger: Sendable {
   }
 
   private let state = Guarded(State())
-  private static let keptRequests = 200_000
+  private static let keptRequests = 50_000
 
   func update<R>(_ body: (inout State) -> R) -> R { state.withLock(body) }
 

@@ -1,7 +1,7 @@
 import Glibc
 import MarfaEngine
 
-extension ContractServer {
+extension Instance {
   func routeBlobs(_ inquiry: Inquiry, _ target: Target, _ actor: Actor) throws(ServerRefusal) -> Answer {
     let parts = target.parts
     switch (inquiry.method, parts.count, parts.count > 2 ? parts[2] : "") {

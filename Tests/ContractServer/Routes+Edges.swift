@@ -1,6 +1,6 @@
 import MarfaEngine
 
-extension ContractServer {
+extension Instance {
   func routeEdges(_ inquiry: Inquiry, _ target: Target, _ actor: Actor) throws(ServerRefusal) -> Answer {
     switch (inquiry.method, target.parts.count) {
     case ("GET", 1): return try listEdges(inquiry, target, actor)

@@ -1,6 +1,6 @@
 import MarfaEngine
 
-extension ContractServer {
+extension Instance {
   func routeItems(_ inquiry: Inquiry, _ target: Target, _ actor: Actor) throws(ServerRefusal) -> Answer {
     let parts = target.parts
     switch (inquiry.method, parts.count, parts.count > 2 ? parts[2] : "") {
@@ -77,7 +77,7 @@ extension ContractServer {
         "SELECT n, item, metadata, id FROM items WHERE \(conditions) ORDER BY n LIMIT ?3", values)
       var page: [String] = []
       for row in rows.prefix(limit) { page.append(try books.listed(row, included, actor)) }
-      return ContractServer.page(page, next: rows.count > limit ? rows[limit - 1][0].int : nil)
+      return Instance.page(page, next: rows.count > limit ? rows[limit - 1][0].int : nil)
     }
     return .json(200, text)
   }
@@ -125,7 +125,7 @@ extension ContractServer {
         if score > 0 { found.append((score, try books.listed(row, ["metadata"], actor))) }
       }
       found.sort { $0.score > $1.score }
-      return ContractServer.page(found.prefix(limit).map(\.text), next: nil)
+      return Instance.page(found.prefix(limit).map(\.text), next: nil)
     }
     return .json(200, text)
   }
@@ -267,7 +267,7 @@ extension Books {
     for type in types where mayRead(actor, edgeType: type) {
       let page =
         first.count <= 50
-        ? ContractServer.page(first.filter { $0[0].text == type }.map { $0[1].text }, next: nil)
+        ? Instance.page(first.filter { $0[0].text == type }.map { $0[1].text }, next: nil)
         : try edgePage("source", id, type: type, after: 0, limit: 50, actor)
       if page.hasPrefix("{\"data\":[]") { continue }
       blocks.append("\(JSON.string(type).text):\(page)")
@@ -298,6 +298,6 @@ extension Books {
     let rows = try database.rows(
       "SELECT n, edge, type FROM edges WHERE \(conditions) ORDER BY n LIMIT ?2", values)
     let seen = rows.prefix(limit).filter { mayRead(actor, edgeType: $0[2].text) }
-    return ContractServer.page(seen.map { $0[1].text }, next: rows.count > limit ? rows[limit - 1][0].int : nil)
+    return Instance.page(seen.map { $0[1].text }, next: rows.count > limit ? rows[limit - 1][0].int : nil)
   }
 }

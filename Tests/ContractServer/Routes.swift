@@ -2,7 +2,7 @@ import Glibc
 import MarfaEngine
 
 /// The instance's requests, as the contract's tables have them.
-extension ContractServer {
+extension Instance {
   func answerInstance(_ inquiry: Inquiry) -> Answer {
     guard let target = inquiry.target else { return .words(404, "There is nothing here.") }
     do {
@@ -158,7 +158,7 @@ extension ContractServer {
     "{\"data\":[\(rows.joined(separator: ","))],\"next_cursor\":\(next.map { "\"n~\($0)\"" } ?? "null")}"
   }
 
-  private func list(_ rows: [String]) -> String { ContractServer.page(rows, next: nil) }
+  private func list(_ rows: [String]) -> String { Instance.page(rows, next: nil) }
 
   /// A field of a body that is a text.
   func text(_ json: JSON.Object, _ key: String) throws(ServerRefusal) -> String? {

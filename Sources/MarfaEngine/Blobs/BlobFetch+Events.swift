@@ -181,8 +181,13 @@ extension BlobFetch {
       serve(&state, &after)
       if running.position >= running.end { return .stop }
       if running.isWhole && !running.isKept && state.memory.isFull
-        && !state.waiters.contains(where: { $0.range.upperBound > running.position })
+        && !isWaitedFor(behind: running.position, state)
       {
+        // Nobody may come to have it go on.
+        if state.readers.isEmpty && state.wholes.isEmpty {
+          drop(request.id, &state)
+          return .stop
+        }
         state.requests[request.id]?.isPaused = true
         return .pause
       }
@@ -319,7 +324,7 @@ extension BlobFetch {
       return failAll(.notFetched(hash, failure), &state, &after)
     }
     state.retryAt = now + fetcher.settings.retryDelay * Int64(1 << (2 * (state.failures - 1)))
-    planLater(state, &after)
+    planLater(&state, &after)
   }
 
   private func rateLimited(_ seconds: Int?, _ state: inout State, _ after: inout After) {
@@ -343,7 +348,7 @@ extension BlobFetch {
     state.lastProgress = now
     if !state.waiters.isEmpty || !state.wholes.isEmpty {
       state.lastProgress = retryAt
-      planLater(state, &after)
+      planLater(&state, &after)
     }
   }
 }

@@ -14,7 +14,7 @@ extension BlobFetch {
     guard state.phase == .partial, !state.waiters.isEmpty || !state.wholes.isEmpty || !state.readers.isEmpty else {
       return
     }
-    guard Alarm.now >= state.retryAt else { return }
+    guard Alarm.now >= state.retryAt else { return planLater(&state, &after) }
     guard let size = state.size else { return planFirst(&state, &after) }
     if state.ignoresRanges { return planThrough(size, &state, &after) }
     var wanted = BlockSet()
@@ -102,7 +102,7 @@ extension BlobFetch {
   private func planThrough(_ size: Int64, _ state: inout State, _ after: inout After) {
     let isWanted = { (block: Int64) in state.waiters.contains { Block.covering($0.range).contains(block) } }
     if let running = state.requests.values.first(where: { $0.isWhole && !$0.isDropped }) {
-      if running.isPaused, state.waiters.contains(where: { $0.range.upperBound > running.position }) {
+      if running.isPaused, isWaitedFor(behind: running.position, state) {
         state.requests[running.request.id]?.isPaused = false
         let request = running.request
         after.add { request.resume() }
@@ -124,6 +124,11 @@ extension BlobFetch {
     guard !state.waiters.isEmpty || !state.wholes.isEmpty else { return }
     state.memory.shrink(isWanted: isWanted)
     start(0, size, whole: true, &state, &after)
+  }
+
+  /// True when somebody waits for a block that ends behind `position`: one that is half here counts.
+  func isWaitedFor(behind position: Int64, _ state: State) -> Bool {
+    state.waiters.contains { Block.covering($0.range).upperBound * Block.size > position }
   }
 
   private func start(
@@ -174,7 +179,8 @@ extension BlobFetch {
   /// Ends what nobody waits for and no window holds.
   func dropUnwanted(_ state: inout State) {
     guard state.wholes.isEmpty, let size = state.size else { return }
-    for running in state.requests.values where running.end - running.position > Self.worthEnding {
+    for running in state.requests.values
+    where running.isPaused || running.end - running.position > Self.worthEnding {
       if running.isWhole && !(state.waiters.isEmpty && state.readers.isEmpty) { continue }
       let range = running.position..<running.end
       if state.waiters.contains(where: { Block.bytes(Block.covering($0.range), of: size).overlaps(range) }) { continue }
@@ -207,7 +213,7 @@ extension BlobFetch {
       + state.wholes.map { max($0.since, state.lastProgress) + $0.patience }
     guard let first = moments.min() else { return }
     state.isWatched = true
-    after.add { self.fetcher.alarm.at(max(first, now)) { self.look() } }
+    after.add { self.fetcher.alarm.at(max(first, now + 10_000_000)) { self.look() } }
   }
 
   /// Whoever waited long enough without a byte waits no more.
@@ -240,8 +246,10 @@ extension BlobFetch {
   }
 
   /// Goes on at `state.retryAt`.
-  func planLater(_ state: State, _ after: inout After) {
+  func planLater(_ state: inout State, _ after: inout After) {
     let moment = state.retryAt
+    guard state.plannedAt != moment else { return }
+    state.plannedAt = moment
     after.add {
       self.fetcher.alarm.at(moment) {
         self.update { state, after in self.plan(&state, &after) }

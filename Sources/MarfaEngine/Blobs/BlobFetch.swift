@@ -106,6 +106,8 @@ final class BlobFetch: Sendable {
     var failures = 0
     /// Nothing is asked before this moment.
     var retryAt: Int64 = 0
+    /// The last such moment somebody was set to go on at.
+    var plannedAt: Int64 = 0
     /// Why reads that find nothing here fail at once until ``retryAt``.
     var refusal: FetchFailure?
     var lastProgress: Int64 = 0

@@ -176,7 +176,12 @@ final class BlobStore: Sendable {
 
   /// Ends a pin; what was let go meanwhile goes now.
   func unpin(_ hash: BlobHash) {
-    let last = pins.withLock { pins -> Bool in
+    if dropPin(hash) { removeLetGo(hash) }
+  }
+
+  /// Ends a pin. True for the last: ``removeLetGo(_:)`` is to follow, in its own time.
+  func dropPin(_ hash: BlobHash) -> Bool {
+    pins.withLock { pins -> Bool in
       guard let count = pins[hash], count > 1 else {
         pins[hash] = nil
         return true
@@ -184,7 +189,11 @@ final class BlobStore: Sendable {
       pins[hash] = count - 1
       return false
     }
-    guard last, store.isWriter else { return }
+  }
+
+  /// Removes what was let go while it was pinned.
+  func removeLetGo(_ hash: BlobHash) {
+    guard store.isWriter else { return }
     do throws(MarfaError) { try removeUnknown(hash) } catch {
       Log.warning("a file that nothing refers to may stay behind: \(error)")
     }

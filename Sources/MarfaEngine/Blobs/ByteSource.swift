@@ -34,7 +34,8 @@ enum BytesFlow: Sendable {
 protocol BytesTransfer: AnyObject, Sendable {
   /// No more is wanted; the end still comes.
   func cancel()
-  /// Goes on after ``BytesFlow/pause``.
+  /// Goes on after ``BytesFlow/pause``. It may come from another thread before the source has done anything about the pause:
+  /// then there is none.
   func resume()
 }
 

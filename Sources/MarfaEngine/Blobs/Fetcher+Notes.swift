@@ -37,9 +37,13 @@ extension Fetcher {
     if isNew { alarm.at(moment) { [self] in queue.post { self.flushPending() } } }
   }
 
-  /// Writes it now.
+  /// Writes it now: whatever was noted before is in the store when this returns.
   func flushPending() {
     guard store.isWriter else { return }
+    flushing.withLock { _ in flushTaken() }
+  }
+
+  private func flushTaken() {
     let taken = pending.withLock { pending in
       defer { pending = Pending() }
       return pending

@@ -3,8 +3,11 @@ extension Fetcher {
   struct SizeAsks: Sendable {
     struct Ask: Sendable {
       let id: Int
+      /// The walk's: it need not be written down at once.
+      var isWalk = false
       let then: @Sendable (Result<Int64, MarfaError>) -> Void
     }
+    /// By what was asked for and not answered; nobody may wait for it any more.
     var asks: [BlobHash: [Ask]] = [:]
     var lastID = 0
 
@@ -14,7 +17,8 @@ extension Fetcher {
     var waiting: [BlobHash] = []
     var cursor: BlobHash?
     var isAtEnd = false
-    var inFlight = 0
+    /// Asked for and not answered.
+    var asking: Set<BlobHash> = []
   }
   /// Questions of the walk at once.
   private static let mostAsked = 8
@@ -35,8 +39,9 @@ extension Fetcher {
     if let refusal = link.refusal(Alarm.now) { return then(.failure(.notFetched(hash, refusal))) }
     let (id, isFirst) = sizes.withLock { sizes -> (Int, Bool) in
       sizes.lastID += 1
+      let isFirst = sizes.asks[hash] == nil
       sizes.asks[hash, default: []].append(SizeAsks.Ask(id: sizes.lastID, then: then))
-      return (sizes.lastID, sizes.asks[hash]?.count == 1)
+      return (sizes.lastID, isFirst)
     }
     if let wait {
       alarm.at(Alarm.now + wait) { [self] in
@@ -56,9 +61,13 @@ extension Fetcher {
       let result = judged(hash, answer)
       if case .success(let size) = result {
         learnt(hash, size)
-        flushPending()
+        if sizes.withLock({ $0.asks[hash]?.contains { !$0.isWalk } ?? false }) { flushPending() }
       }
-      for ask in sizes.withLock({ $0.asks.removeValue(forKey: hash) ?? [] }) { ask.then(result) }
+      for ask in sizes.withLock({ $0.asks.removeValue(forKey: hash) ?? [] }) {
+        // Somebody came since it was looked.
+        if !ask.isWalk { flushPending() }
+        ask.then(result)
+      }
     }
     if !isPosted {
       for ask in sizes.withLock({ $0.asks.removeValue(forKey: hash) ?? [] }) { ask.then(.failure(.canceled)) }
@@ -92,17 +101,16 @@ extension Fetcher {
   /// looks through all once more.
   func learnSizes() {
     guard store.isWriter, source != nil else { return }
-    let begins = sizes.withLock { sizes in
+    sizes.withLock { sizes in
       if sizes.isWalking {
         sizes.isAgain = true
-        return false
+      } else {
+        sizes.isWalking = true
+        sizes.cursor = nil
+        sizes.isAtEnd = false
       }
-      sizes.isWalking = true
-      sizes.cursor = nil
-      sizes.isAtEnd = false
-      return true
     }
-    if begins { queue.post { self.walkOn() } }
+    walker.post { self.walkOn() }
   }
 
   private func walkOn() {
@@ -112,8 +120,10 @@ extension Fetcher {
         let page = try? store.read { (connection) throws(MarfaError) in
           try connection.unsized(after: cursor, limit: Fetcher.page)
         }
+        // Answered, and not in the store yet.
+        let learnt = pending.withLock { $0.sizes }
         sizes.withLock { sizes in
-          sizes.waiting = (page ?? []).reversed()
+          sizes.waiting = (page ?? []).reversed().filter { learnt[$0] == nil && !sizes.asking.contains($0) }
           sizes.cursor = page?.last ?? sizes.cursor
           sizes.isAtEnd = page?.isEmpty ?? true
         }
@@ -124,18 +134,19 @@ extension Fetcher {
         case again
       }
       let step = sizes.withLock { sizes -> Step in
-        if sizes.inFlight < Fetcher.mostAsked, let next = sizes.waiting.popLast() {
-          sizes.inFlight += 1
+        if sizes.asking.count < Fetcher.mostAsked, let next = sizes.waiting.popLast() {
+          sizes.asking.insert(next)
           return .ask(next)
         }
-        guard sizes.isAtEnd, sizes.waiting.isEmpty, sizes.inFlight == 0 else { return .wait }
+        guard sizes.waiting.isEmpty else { return .wait }
+        guard sizes.isAtEnd else { return .again }
         if sizes.isAgain {
           sizes.isAgain = false
           sizes.cursor = nil
           sizes.isAtEnd = false
           return .again
         }
-        sizes.isWalking = false
+        if sizes.asking.isEmpty { sizes.isWalking = false }
         return .wait
       }
       switch step {
@@ -147,24 +158,28 @@ extension Fetcher {
   }
 
   private func ask(_ hash: BlobHash) {
-    guard let source else { return walked(stopping: true) }
-    source.size(of: hash) { [self] answer in
-      switch judged(hash, answer) {
-      case .success(let size):
-        learnt(hash, size)
-        walked(stopping: false)
-      case .failure(.notFetched(_, .unreachable)), .failure(.notFetched(_, .rateLimited)),
-        .failure(.notFetched(_, .credentialRefused)), .failure(.canceled):
-        walked(stopping: true)
-      case .failure: walked(stopping: false)
+    guard let source else { return walked(hash, stopping: true) }
+    let isFirst = sizes.withLock { sizes in
+      sizes.lastID += 1
+      let ask = SizeAsks.Ask(id: sizes.lastID, isWalk: true) { [self] result in
+        switch result {
+        case .failure(.notFetched(_, .unreachable)), .failure(.notFetched(_, .rateLimited)),
+          .failure(.notFetched(_, .credentialRefused)), .failure(.canceled):
+          walked(hash, stopping: true)
+        case .success, .failure: walked(hash, stopping: false)
+        }
       }
+      let isFirst = sizes.asks[hash] == nil
+      sizes.asks[hash, default: []].append(ask)
+      return isFirst
     }
+    if isFirst { source.size(of: hash) { [self] result in settle(hash, result) } }
   }
 
   /// One of the walk's questions is answered. Where the next would fare no better it stops, and begins anew in a while.
-  private func walked(stopping: Bool) {
+  private func walked(_ hash: BlobHash, stopping: Bool) {
     let isStopped = sizes.withLock { sizes -> Bool in
-      sizes.inFlight -= 1
+      sizes.asking.remove(hash)
       guard stopping, sizes.isWalking else { return false }
       let wasStopped = sizes.isAtEnd && sizes.waiting.isEmpty
       sizes.waiting = []
@@ -172,7 +187,7 @@ extension Fetcher {
       return !wasStopped
     }
     if isStopped { alarm.at(Alarm.now + settings.offlineLast) { [self] in learnSizes() } }
-    queue.post { self.walkOn() }
+    walker.post { self.walkOn() }
   }
 }
 

@@ -33,6 +33,8 @@ final class Fetcher: Sendable {
   let alarm = Alarm()
   /// Syncing, hashing, keeping.
   let queue = WorkQueue(name: "marfa-blobs", threads: 2)
+  /// Walks through what states no size.
+  let walker = WorkQueue(name: "marfa-sizes", threads: 1)
   let room: RoomKeeper
   let link: LinkState
   /// Told of nodes whose size, or whose bytes here, changed.
@@ -43,6 +45,7 @@ final class Fetcher: Sendable {
   private let opening = Lock<Void>(.recovery, ())
   private let table = Lock<[BlobHash: BlobFetch]>(.fetches, [:])
   let pending = Lock<Pending>(.leaf, Pending())
+  let flushing = Lock<Void>(.recovery, ())
   let sizes = Lock<SizeAsks>(.leaf, SizeAsks())
   private let trimming = Lock<Trimming>(.leaf, Trimming())
 
@@ -75,6 +78,7 @@ final class Fetcher: Sendable {
     connect(nil)
     alarm.close()
     for fetch in table.withLock({ Array($0.values) }) { fetch.close() }
+    walker.close(dropping: true)
     queue.close()
     flushPending()
     table.withLock { $0 = [:] }
@@ -156,22 +160,23 @@ final class Fetcher: Sendable {
   /// Forgets a blob that nobody reads or fetches any more. Not under a lock.
   func retire(_ fetch: BlobFetch) {
     guard fetch.state.withLock({ $0.isIdle && !$0.isRetired }) else { return }
-    let counted = opening.withLock { _ in
-      table.withLock { table -> Int64? in
+    let hash = fetch.hash
+    let retired = opening.withLock { _ in
+      table.withLock { table -> (counted: Int64, isLast: Bool)? in
         let counted = fetch.state.withLock { state -> Int64? in
           guard state.isIdle, !state.isRetired else { return nil }
           state.isRetired = true
           return state.counted
         }
-        if counted != nil, table[fetch.hash] === fetch { table[fetch.hash] = nil }
-        return counted
+        guard let counted else { return nil }
+        if table[hash] === fetch { table[hash] = nil }
+        return (counted, blobs.dropPin(hash))
       }
     }
-    guard let counted else { return }
-    room.count(-counted)
-    let hash = fetch.hash
-    queue.post { [blobs] in blobs.unpin(hash) }
-    if counted > 0 { trimSoon() }
+    guard let retired else { return }
+    room.count(-retired.counted)
+    if retired.isLast { queue.post { [blobs] in blobs.removeLetGo(hash) } }
+    trimSoon()
   }
 
   /// What is here of a blob that is open or being fetched; `nil` for any other.

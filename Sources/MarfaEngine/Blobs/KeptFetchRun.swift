@@ -114,12 +114,13 @@ public final class KeptFetchRun: Sendable {
         state.progress.fetched += 1
         state.progress.fetchedBytes += size ?? 0
       case .failure(let error):
-        if state.stop == nil, let stop = KeptFetchRun.stop(for: error) {
+        let stop = KeptFetchRun.stop(for: error)
+        if state.stop == nil, let stop {
           state.stop = stop
           ends = Array(state.running.values)
         }
-        // One that was ended for another's sake was not here for the same reason.
-        if error == .canceled { state.left.append((hash, size)) }
+        // One that was ended for another's sake is not here for the same reason.
+        if error == .canceled || stop != nil { state.left.append((hash, size)) }
       }
       return (state.progress, ends)
     }

@@ -21,7 +21,13 @@ enum MIMEType {
 
   /// By the first bytes; `nil` when they cannot be read.
   static func byContent(_ path: String) -> String? {
-    cookie.withLock { cookie in
+    guard let start = try? Descriptor.open(path, O_RDONLY).prefix(ContentSniff.length) else { return nil }
+    switch ContentSniff.of(start) {
+    case .plainText: return "text/plain"
+    case .nothingKnown: return unknown
+    case .worthAsking: break
+    }
+    return cookie.withLock { cookie in
       guard let cookie, let answer = magic_file(cookie, path) else { return nil }
       let type = String(cString: answer)
       // It answers such as "inode/x-empty" and, on trouble, sentences.

@@ -55,8 +55,9 @@ public final class RangeReader: Sendable {
       return isOpen
     }
     guard closes else { return }
-    if case .fetched(let fetch, let reader) = source { fetch.removeReader(reader) }
     whenClosed()
+    // The fetch has a pin of its own: with it goes the last, and what the budget wants back may go.
+    if case .fetched(let fetch, let reader) = source { fetch.removeReader(reader) }
   }
 }
 

@@ -23,11 +23,8 @@ final class RoomKeeper: Sendable {
   /// What can still be written on the volume.
   var left: Int64 {
     guard let volume = try? VolumeRoom.of(folder) else { return .max }
-    return max(0, volume.available - RoomKeeper.reserve(volume))
+    return max(0, volume.available - volume.reserve)
   }
-
-  /// What is kept free for the store itself: a fiftieth of the volume, at least 4 MiB and at most 32 MiB.
-  static func reserve(_ volume: VolumeRoom) -> Int64 { max(4 << 20, min(32 << 20, volume.total / 50)) }
 
   /// Promises room for bytes about to be asked for; `within` the budget or outside it. False when there is none.
   func take(_ bytes: Int64, within isBudgeted: Bool) -> Bool {

@@ -172,6 +172,9 @@ final class Drain: Sendable {
   /// How many bytes of an upload are on their way or there; `nil` for one that is not being sent.
   func progress(of hash: BlobHash) -> Int64? { state.read { $0.progress[hash] } }
 
+  /// The bytes of all uploads under way that have gone out.
+  var bytesOnTheirWay: Int64 { state.read { $0.progress.values.reduce(0, +) } }
+
   // MARK: - The pass
 
   private func run() {

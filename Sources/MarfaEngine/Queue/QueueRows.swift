@@ -63,6 +63,43 @@ extension Connection {
     return counts
   }
 
+  /// The first of the writes that one waits for.
+  func awaited(by write: QueuedWrite) throws(MarfaError) -> WriteID? {
+    guard write.state == .queued else { return nil }
+    for id in write.dependsOn {
+      if try first("SELECT 1 FROM writes WHERE number = ?1", { $0.int(1, id.number) }, { _ in true }) != nil {
+        return id
+      }
+    }
+    guard let ahead = write.follows,
+      try first(
+        "SELECT 1 FROM writes WHERE number = ?1 AND state <> 'refused'", { $0.int(1, ahead.number) }, { _ in true })
+        != nil
+    else { return nil }
+    return ahead
+  }
+
+  /// What lies behind a write that was refused because of another: that other, refused or dead itself.
+  func cause(of write: QueuedWrite) throws(MarfaError) -> QueuedWrite {
+    var cause = write
+    while case .refused(let refusal) = cause.verdict, let id = refusal.becauseOf, id < cause.id,
+      let other = try queuedWrite(id)
+    {
+      cause = other
+    }
+    return cause
+  }
+
+  /// Why the item of a file or directory of this device was refused: the write at the bottom of it.
+  func refusal(ofNode number: Int64) throws(MarfaError) -> QueuedWrite? {
+    guard
+      let item = try first("SELECT refused FROM nodes WHERE number = ?1", { $0.int(1, number) }, { $0.itemID(0) })
+        ?? nil,
+      let write = try queue(about: item).first(where: { $0.state == .refused || $0.state == .dead })
+    else { return nil }
+    return try cause(of: write)
+  }
+
   /// The place of a write in the queue, from 1: how many at most are ahead of it, and itself. Writes that were taken back
   /// leave gaps, which count.
   func queuePosition(_ id: WriteID) throws(MarfaError) -> Int {

@@ -9,9 +9,8 @@ import Glibc
 final class Connection {
   private let database: OpaquePointer
   private var statements: [UnsafePointer<UInt8>: OpaquePointer] = [:]
-  /// The highest number a node has had on this connection; `nil` before the first was made. Only the one writing
-  /// connection makes any.
-  var highestNode: Int64?
+  /// Where nodes get their numbers: the one writing connection's.
+  var nodeNumbers: NodeNumbers?
 
   /// Opens the file. `READONLY`, `READWRITE` or `READWRITE|CREATE` in `flags`.
   init(path: String, flags: Int32) throws(MarfaError) {

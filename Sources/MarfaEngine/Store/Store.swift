@@ -19,6 +19,14 @@ final class Store: Sendable {
   private let commitCount = Lock<Int>(.leaf, 0)
   /// How many transactions this handle has committed.
   var commits: Int { commitCount.withLock { $0 } }
+  /// Numbers for nodes.
+  let nodeNumbers = NodeNumbers()
+  /// What goes before every transaction.
+  private let prologue = Lock<(any StorePrologue)?>(.leaf, nil)
+  /// The thread that writes, while one does.
+  private let writing = Lock<pthread_t?>(.leaf, nil)
+  func precede(with body: any StorePrologue) { prologue.withLock { $0 = body } }
+
   /// Told of every commit, under the writer's lock: it must only note it.
   /// In a structure: a bare closure in a generic place is wrapped anew each time it is looked at.
   private struct CommitObserver {
@@ -65,7 +73,11 @@ final class Store: Sendable {
       if lock == nil { try Store.checkSchema(reader, path: path) }
       let writer = Lock(.store, nil as Connection?)
       let checkpointer = Checkpointer(path: path) { body in writer.withLock { _ in body() } }
-      if let connection { checkpointer.watch(connection) }
+      if let connection {
+        checkpointer.watch(connection)
+        connection.nodeNumbers = nodeNumbers
+        nodeNumbers.begin(above: try connection.first("SELECT max(number) FROM nodes") { $0.int(0) } ?? 0)
+      }
       self.checkpointer = checkpointer
       writer.withLock { $0 = connection }
       self.writer = writer
@@ -78,8 +90,9 @@ final class Store: Sendable {
 
   // MARK: - Access
 
-  /// Runs `body` on a reading connection, in one snapshot.
-  func read<T>(_ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
+  /// Runs `body` on a reading connection, in one snapshot. Without `settled` what has no rows yet is not seen.
+  func read<T>(settled: Bool = true, _ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
+    if settled { try settle() }
     var taken = readers.withLock { $0.popLast() }
     if taken == nil { taken = try Store.openReader(path, writable: isWriter) }
     guard let connection = taken else { throw .readingHandle }
@@ -88,6 +101,14 @@ final class Store: Sendable {
     defer { readers.withLock { if $0.count < 16 { $0.append(lent) } } }
     return try body(connection)
   }
+
+  /// Makes the rows that are made late.
+  func settle() throws(MarfaError) {
+    if let prologue = prologue.withLock({ $0 }), !prologue.isEmpty, !isWriting { try write { _ in } }
+  }
+
+  /// True inside ``write(all:_:)`` on this thread.
+  private var isWriting: Bool { writing.withLock { $0.map { pthread_equal($0, pthread_self()) != 0 } ?? false } }
 
   /// Several reads of one moment.
   func snapshot<T>(_ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
@@ -100,18 +121,26 @@ final class Store: Sendable {
 
   /// Runs `body` in one transaction: all of it is there afterwards, or, when it throws, none. Committed means that it
   /// survives this process (WAL, `synchronous=NORMAL`); ``synchronize()`` makes it survive power loss.
-  func write<T>(_ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
+  func write<T>(all: Bool = true, _ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
     try writer.withLock { (connection) throws(MarfaError) -> T in
       guard let connection else { throw .readingHandle }
+      writing.withLock { $0 = pthread_self() }
+      defer { writing.withLock { $0 = nil } }
       let result: T
+      let prologue = prologue.withLock { $0 }
+      let whole = { (connection: Connection) throws(MarfaError) -> T in
+        try prologue?.begin(connection, all: all)
+        return try body(connection)
+      }
       do throws(MarfaError) {
-        result = try attempt(connection, body)
+        result = try attempt(connection, whole)
       } catch {
         guard case .store(let failure) = error, failure.isFull else { throw error }
         // The log could not grow. Folded in, it begins anew in the room it has.
         _ = try? connection.first("PRAGMA wal_checkpoint(RESTART)", { _ in }, { $0.int(0) })
-        result = try attempt(connection, body)
+        result = try attempt(connection, whole)
       }
+      prologue?.committed()
       let jobs = committed.withLock { jobs in
         defer { jobs.removeAll() }
         return jobs
@@ -133,12 +162,13 @@ final class Store: Sendable {
       return result
     } catch {
       Store.rollBack(connection)
+      prologue.withLock { $0 }?.rolledBack()
       committed.withLock { $0.removeAll() }
       throw error
     }
   }
 
-  /// Inside ``write(_:)``: does `job` once the transaction is committed, still under the writer's lock; never, when it
+  /// Inside ``write(all:_:)``: does `job` once the transaction is committed, still under the writer's lock; never, when it
   /// is not. For files that go with their rows.
   func afterCommit(_ job: @escaping @Sendable () -> Void) { committed.withLock { $0.append(job) } }
 
@@ -150,6 +180,7 @@ final class Store: Sendable {
   /// Everything committed so far survives power loss when it returns: the log is synced, or it has been copied into the
   /// database, which SQLite syncs itself (sqlite.org, "Write-Ahead Logging").
   func synchronize() throws(MarfaError) {
+    try settle()
     let log = try wal.withLock { (cached) throws(MarfaError) -> Descriptor? in
       if cached == nil {
         do throws(Errno) {
@@ -328,4 +359,34 @@ final class Store: Sendable {
     default: error
     }
   }
+}
+
+/// What goes before every transaction of a store, in it: rows that are made late. All calls come under the writer's lock,
+/// but for ``isEmpty``.
+protocol StorePrologue: AnyObject, Sendable {
+  /// True when there is nothing to do. Any thread.
+  var isEmpty: Bool { get }
+  /// Does it; with `all` what could still wait too.
+  func begin(_ connection: Connection, all: Bool) throws(MarfaError)
+  /// The transaction is committed.
+  func committed()
+  /// It is not.
+  func rolledBack()
+}
+
+/// Numbers for nodes: above every one there is, and every one this process has made.
+final class NodeNumbers: Sendable {
+  private let highest = Lock<Int64?>(.leaf, nil)
+
+  /// The next. ``begin(above:)`` was called.
+  func next() throws(MarfaError) -> Int64 {
+    let number = highest.withLock { highest -> Int64? in
+      highest = highest.map { $0 + 1 }
+      return highest
+    }
+    guard let number else { throw .readingHandle }
+    return number
+  }
+
+  func begin(above number: Int64) { highest.withLock { $0 = max($0 ?? 0, number) } }
 }

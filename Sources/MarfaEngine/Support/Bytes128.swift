@@ -64,10 +64,25 @@ struct Bytes128: Hashable, Sendable {
 
   /// A new UUID of version 7 (RFC 9562): milliseconds, then random bits.
   static func version7(milliseconds: Int64) -> Bytes128 {
-    var random = SystemRandomNumberGenerator()
-    let high = UInt64(truncatingIfNeeded: milliseconds) << 16 | 0x7000 | (random.next() & 0x0fff)
-    let low = (random.next() as UInt64) & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000
+    let random = RandomBits.two()
+    let high = UInt64(truncatingIfNeeded: milliseconds) << 16 | 0x7000 | (random.0 & 0x0fff)
+    let low = random.1 & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000
     return Bytes128(high: high, low: low)
+  }
+}
+
+/// The system's random bits, asked for many at a time: a file takes ten, and each asking is a system call.
+private enum RandomBits {
+  private static let stock = Lock<[UInt64]>(.leaf, [])
+
+  static func two() -> (UInt64, UInt64) {
+    stock.withLock { stock in
+      if stock.count < 2 {
+        var system = SystemRandomNumberGenerator()
+        stock = (0..<256).map { _ in system.next() }
+      }
+      return (stock.removeLast(), stock.removeLast())
+    }
   }
 }
 

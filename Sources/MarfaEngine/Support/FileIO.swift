@@ -180,6 +180,10 @@ public struct VolumeRoom: Sendable, Equatable {
     self.available = available
   }
 
+  /// What is kept free so that the store itself can always record what happened: a fiftieth of the volume, at least 4 MiB
+  /// and at most 32 MiB.
+  public var reserve: Int64 { max(4 << 20, min(32 << 20, total / 50)) }
+
   /// Asks the kernel about the volume `path` is on (statvfs(3)).
   public static func of(_ path: String) throws(Errno) -> VolumeRoom {
     var status = statvfs()

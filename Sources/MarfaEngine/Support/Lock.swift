@@ -4,8 +4,10 @@ import Glibc
 /// The order in which locks are taken: a thread takes a lock only above every lock it already holds.
 /// Checked in debug builds, in any test that merely passes by.
 public enum LockRank: UInt8, Sendable {
+  /// One open of a file.
+  case handle = 1
   /// One open file.
-  case file = 1
+  case file
   /// The table of open files.
   case files
   /// Sealing what a former process left.

@@ -20,6 +20,8 @@ final class Follower: Sendable {
     var isLive = false
     var trouble: RemoteFailure?
     var progress: HydrationProgress?
+    /// How many hydrations are through.
+    var hydrations = 0
   }
 
   /// Events on their way from the network's thread to ours.
@@ -104,6 +106,8 @@ final class Follower: Sendable {
   var trouble: RemoteFailure? { state.read { $0.trouble } }
   /// How far a hydration that runs is.
   var progress: HydrationProgress? { state.read { $0.progress } }
+  /// How many hydrations are through since it began.
+  var hydrations: Int { state.read { $0.hydrations } }
 
   /// Tries again now.
   func retryNow() { state.update { $0.isAwake = true } }
@@ -200,6 +204,7 @@ final class Follower: Sendable {
       hydration.bound = { [drain] in drain.noteBound() }
       try hydration.run(types: settings.types, tier: settings.tier)
     }
+    state.update { $0.hydrations += 1 }
     Log.notice("the copy has all it declared")
   }
 
@@ -209,11 +214,13 @@ final class Follower: Sendable {
     state.update { $0.stream = handler }
     let transfer = server.events(after: cursor, handler)
     let token = cancellation.onCancel { transfer.cancel() }
+    let isUnwanted = state.read { $0.isHydrationWanted }
     defer {
       cancellation.remove(token)
       transfer.cancel()
       state.update { $0.stream = nil }
     }
+    if isUnwanted { return .ended(nil) }
     while true {
       let (events, end, isPaused): ([ServerEvent], Result<Void, RemoteFailure>?, Bool) =
         handler.waiting.wait { waiting in

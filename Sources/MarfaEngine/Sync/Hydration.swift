@@ -221,9 +221,7 @@ public enum HydrationState: String, Sendable, CaseIterable {
 extension WorkingCopy {
   /// Whether the copy has all it declared.
   public func hydration() throws(MarfaError) -> HydrationState {
-    try store.read { (connection) throws(MarfaError) in
-      try connection.setting("hydration").flatMap { HydrationState(rawValue: $0) } ?? .never
-    }
+    try store.read { (connection) throws(MarfaError) in try connection.hydrationState() }
   }
 
   fileprivate func wasHydrated() throws(MarfaError) -> Bool {
@@ -287,6 +285,11 @@ extension Tree.Change {
 }
 
 extension Connection {
+  /// Whether the copy has all it declared.
+  func hydrationState() throws(MarfaError) -> HydrationState {
+    try setting("hydration").flatMap { HydrationState(rawValue: $0) } ?? .never
+  }
+
   fileprivate func unseenItems(_ number: Int64, _ last: Int64) throws(MarfaError) -> [(
     number: Int64, id: ItemID, isPinned: Bool
   )] {

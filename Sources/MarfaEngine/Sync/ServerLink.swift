@@ -55,6 +55,8 @@ final class ServerLink: Sendable {
       copy, server, drain, following,
       onLive: { [fetcher] in
         drain.retryNow()
+        // What could not be fetched before is tried again at once.
+        fetcher.link.worked()
         fetcher.learnSizes()
       })
     try drain.start()
@@ -99,9 +101,14 @@ extension WorkingCopy {
     guard let link = link.withLock({ $0 }) else { return nil }
     return ServerStatus(
       origin: link.server.origin.description, isOnline: link.follower.isLive, isPaused: link.drain.isPaused,
-      hydrationProgress: link.follower.progress, trouble: link.follower.trouble.map { "\($0)" },
-      queueTrouble: link.drain.trouble.map { "\($0)" })
+      hydrationProgress: link.follower.progress, hydrations: link.follower.hydrations,
+      trouble: link.follower.trouble.map { "\($0)" }, queueTrouble: link.drain.trouble.map { "\($0)" },
+      bytesSent: link.drain.bytesOnTheirWay,
+      isKeyRefused: link.follower.trouble?.isKeyRefused ?? false || link.drain.trouble == .credential)
   }
+
+  /// How many bytes of an upload have gone out; `nil` for one that is not being sent.
+  public func uploadProgress(of hash: BlobHash) -> Int64? { link.withLock { $0 }?.drain.progress(of: hash) }
 
   /// Waits until the copy has caught up with its server: false when that took longer, or there is none.
   public func waitUntilLive(seconds: Double) -> Bool {
@@ -113,6 +120,7 @@ extension WorkingCopy {
     let link = link.withLock { $0 }
     link?.follower.retryNow()
     link?.drain.retryNow()
+    fetcher.link.worked()
   }
 
   /// Brings the whole slice here again. Returns at once.
@@ -131,8 +139,18 @@ public struct ServerStatus: Sendable, Equatable {
   public var isPaused: Bool
   /// Present while a hydration runs.
   public var hydrationProgress: HydrationProgress?
+  /// How many hydrations are through since it was connected.
+  public var hydrations: Int
   /// Why it is not followed now, in words.
   public var trouble: String?
   /// Why nothing is sent now, in words.
   public var queueTrouble: String?
+  /// The bytes of the uploads under way that have gone out.
+  public var bytesSent: Int64
+  /// The key is not accepted: nothing goes on before there is another.
+  public var isKeyRefused: Bool
+}
+
+extension RemoteFailure {
+  fileprivate var isKeyRefused: Bool { if case .refused(let refusal) = self { refusal.status == 401 } else { false } }
 }

@@ -9,6 +9,8 @@ public struct FileFacts: Sendable {
   public var blob: BlobHash?
   /// True when they are here whole.
   public var isHeld = true
+  /// How many of them are here, of those not here whole.
+  public var partialBytes: Int64 = 0
   /// Why not, and the last error in words.
   public var notHeld: (reason: NotHeldReason, detail: String?)?
   /// True when the server has answered that it holds them.
@@ -19,6 +21,10 @@ public struct FileFacts: Sendable {
   public var uploadPosition: Int?
   /// The first write about the item that waits, and its place.
   public var waiting: (write: QueuedWrite, position: Int)?
+  /// The write that ``waiting`` waits for.
+  public var awaited: WriteID?
+  /// Why it is no item: the write that was refused or failed.
+  public var refusal: QueuedWrite?
   /// True when it hangs on an item the budget's `keep` setting protects.
   public var isKeptAsAttachment = false
   /// True when it, or what it hangs on, is pinned.
@@ -39,6 +45,8 @@ public struct DirectoryFacts: Sendable {
   public var notHeld = Tally()
   /// Writes waiting about it and the files in it, and the bytes of those with other bytes than the server has.
   public var queued = Tally()
+  /// Why it is no item: the write that was refused or failed.
+  public var refusal: QueuedWrite?
 
   /// A count and the bytes of what is counted.
   public struct Tally: Sendable, Equatable {
@@ -58,15 +66,23 @@ extension WorkingCopy {
         let row = try connection.blob(hash)
         facts.isHeld = row?.held ?? false
         facts.isStored = row?.stored ?? false
-        if !facts.isHeld { facts.notHeld = (row?.reason ?? .notFetched, row?.detail) }
+        if !facts.isHeld {
+          facts.notHeld = (row?.reason ?? .notFetched, row?.detail)
+          let recorded = try connection.partialBytes(hash)
+          facts.partialBytes = fetcher.bytesHere(hash) ?? recorded ?? 0
+        }
         facts.upload = try connection.upload(of: hash)
         if let upload = facts.upload { facts.uploadPosition = try connection.queuePosition(upload.id) }
       }
-      guard let id = node.item, let item = try connection.item(id) else { return facts }
+      guard let id = node.item, let item = try connection.item(id) else {
+        facts.refusal = try connection.refusal(ofNode: number)
+        return facts
+      }
       facts.item = item
       facts.edges = try connection.edges(from: id, type: Edge.attachedTo)
       if let write = try connection.queue(about: id).first {
         facts.waiting = (write, try connection.queuePosition(write.id))
+        facts.awaited = try connection.awaited(by: write)
       }
       let keep = try connection.keep()
       facts.isPinned = item.pinned
@@ -85,7 +101,11 @@ extension WorkingCopy {
     try store.snapshot { (connection) throws(MarfaError) in
       guard let node = try connection.node(number) else { return nil }
       var facts = DirectoryFacts(node: node)
-      if let id = node.item { facts.item = try connection.item(id) }
+      if let id = node.item {
+        facts.item = try connection.item(id)
+      } else {
+        facts.refusal = try connection.refusal(ofNode: number)
+      }
       facts.attachments = try connection.tally(
         """
         SELECT count(*), coalesce(sum(n.size), 0) FROM entries e JOIN nodes n ON n.number = e.node

@@ -44,6 +44,8 @@ public struct Node: Sendable, Equatable {
   public var content: Content
   /// Of the content, or of a link's target, in bytes; `nil` until it is learnt.
   public var size: Int64?
+  /// Of bytes that are not here whole, how many were here when the row was read; `nil` when all are.
+  public var partialBytes: Int64?
 
   /// `st_mode`: the kind and the permission bits.
   public var fileMode: mode_t {
@@ -84,7 +86,7 @@ public struct Owner: Sendable, Equatable {
 }
 
 extension Row {
-  /// A node from fourteen columns in the order of ``Connection/nodeColumns``, beginning at `first`.
+  /// A node from fifteen columns in the order of ``Connection/nodeColumns``, beginning at `first`.
   func node(_ first: Int32) -> Node {
     let content: Node.Content =
       if let hash = hash(first + 10) {
@@ -99,17 +101,20 @@ extension Row {
       local: bool(first + 3), mode: mode_t(truncatingIfNeeded: int(first + 4)),
       uid: uid_t(truncatingIfNeeded: int(first + 5)), gid: gid_t(truncatingIfNeeded: int(first + 6)),
       atime: time(first + 7), mtime: time(first + 8), ctime: time(first + 9), links: int(first + 13), content: content,
-      size: content == .empty && isNull(first + 12) ? 0 : optionalInt(first + 12))
+      size: content == .empty && isNull(first + 12) ? 0 : optionalInt(first + 12),
+      partialBytes: optionalInt(first + 14))
   }
 }
 
-/// The rows of `nodes` and `entries`. Fourteen node columns, always in this order:
-/// number kind item local mode uid gid atime mtime ctime hash staged size links.
+/// The rows of `nodes` and `entries`. Fifteen node columns, always in this order:
+/// number kind item local mode uid gid atime mtime ctime hash staged size links, and the bytes here of those not held.
 extension Connection {
   func node(_ number: Int64) throws(MarfaError) -> Node? {
     try first(
       """
-      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links
+      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links,
+        (SELECT coalesce((SELECT p.bytes FROM partials p WHERE p.hash = b.hash), 0) FROM blobs b
+          WHERE b.hash = nodes.hash AND b.held = 0)
       FROM nodes WHERE number = ?1
       """, { $0.int(1, number) }, { $0.node(0) })
   }
@@ -117,7 +122,9 @@ extension Connection {
   func node(of item: ItemID) throws(MarfaError) -> Node? {
     try first(
       """
-      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links
+      SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links,
+        (SELECT coalesce((SELECT p.bytes FROM partials p WHERE p.hash = b.hash), 0) FROM blobs b
+          WHERE b.hash = nodes.hash AND b.held = 0)
       FROM nodes WHERE item = ?1
       """, { $0.id(1, item) }, { $0.node(0) })
   }
@@ -134,7 +141,8 @@ extension Connection {
     try first(
       """
       SELECT n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime, n.hash, n.staged,
-        n.size, n.links
+        n.size, n.links, (SELECT coalesce((SELECT p.bytes FROM partials p WHERE p.hash = b.hash), 0) FROM blobs b
+          WHERE b.hash = n.hash AND b.held = 0)
       FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.name = ?2
       """,
       {
@@ -143,17 +151,16 @@ extension Connection {
       }, { $0.node(0) })
   }
 
-  /// The number of the next node: above every one there is, and every one this process has made.
-  private func nextNode() throws(MarfaError) -> Int64 {
-    let highest =
-      if let known = highestNode { known } else { try first("SELECT max(number) FROM nodes") { $0.int(0) } ?? 0 }
-    highestNode = highest + 1
-    return highest + 1
-  }
-
-  /// Inserts a node with no entry yet; `number` is ignored. Answers it with its number.
-  func insertNode(_ node: Node, target: [UInt8]? = nil) throws(MarfaError) -> Node {
-    let number = try nextNode()
+  /// Inserts a node with no entry yet. It gets its number here, unless it has one already. Answers it with its number.
+  func insertNode(_ node: Node, target: [UInt8]? = nil, numbered: Int64? = nil) throws(MarfaError) -> Node {
+    let number: Int64
+    if let numbered {
+      number = numbered
+    } else if let nodeNumbers {
+      number = try nodeNumbers.next()
+    } else {
+      throw .readingHandle
+    }
     try run(
       """
       INSERT INTO nodes(kind, item, local, number, mode, uid, gid, atime, mtime, ctime, links, hash, size, target)

@@ -97,6 +97,16 @@ extension Tree.Change {
         return
       }
     }
+    if node.kind == .file, isUnsealed(node) {
+      // Its next seal makes an item of its own of it.
+      var left = node
+      left.item = nil
+      try connection.updateNode(left)
+      let title = try title(id)
+      Log.warning("\(title) went from the server while it was being written here: what is written stays")
+      tree.notify([.attributes(node.number)], in: self)
+      return
+    }
     for place in try connection.entries(of: node.number) { try removeEntry(node, from: place.parent) }
     try connection.deleteNode(node.number)
     if case .blob(let hash) = node.content { try tree.blobs.release(hash, in: connection) }
@@ -117,6 +127,15 @@ extension Tree.Change {
     }
     return left
   }
+
+  /// True for a file with bytes that a person wrote and nothing has sealed yet.
+  private func isUnsealed(_ node: Node) -> Bool {
+    if case .staged = node.content { return true }
+    return tree.isBeingWritten(node.number)
+  }
+
+  /// What an item is called in the log.
+  private func title(_ id: ItemID) throws(MarfaError) -> String { try connection.item(id)?.title ?? "\(id)" }
 
   /// An item's title may have changed: its names follow. One that would be shown under the name it was shown under keeps
   /// its number.
@@ -179,10 +198,18 @@ struct TreeObserver: Sendable {
 public enum TreeChange: Sendable, Hashable {
   /// A name in a directory came, went or means something else.
   case entry(parent: Int64, name: FileName)
-  /// A node's attributes or bytes.
+  /// All that is remembered of a node: a directory's listing or a file's bytes, and its attributes.
   case node(Int64)
-  /// A node's attributes; its bytes are the same.
+  /// A node's attributes: its bytes are what they were.
   case attributes(Int64)
+  /// A file has other bytes, under the names it has.
+  case bytes(Int64, [Place])
+
+  /// Where a node has a name.
+  public struct Place: Sendable, Hashable {
+    public var parent: Int64
+    public var name: FileName
+  }
 }
 
 extension Tree {
@@ -192,7 +219,7 @@ extension Tree {
     let changes = changes.filter {
       switch $0 {
       case .entry(let parent, _): parent != Node.incoming
-      case .node(let number), .attributes(let number): number != Node.incoming
+      case .node(let number), .attributes(let number), .bytes(let number, _): number != Node.incoming
       }
     }
     if changes.isEmpty { return }

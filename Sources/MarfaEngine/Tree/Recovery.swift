@@ -3,8 +3,9 @@ import Glibc
 /// What a start does about what a crash left (ARCHITECTURE.md, "After a crash").
 enum Recovery {
   /// Mends the tree and the staged files. Names that no writer ever closed are taken away, and their bytes kept under
-  /// `recovered/`; content that was closed or synced and not sealed yet is returned, to be sealed.
-  static func run(_ tree: Tree) throws(MarfaError) -> [(node: Int64, id: StagedID)] {
+  /// `recovered/`; content that was closed or synced and not sealed yet is returned, to be sealed. `titles` are of files
+  /// that have no rows.
+  static func run(_ tree: Tree, titles: [Int64: String] = [:]) throws(MarfaError) -> [(node: Int64, id: StagedID)] {
     let files = tree.blobs.files
     let unsealed = try tree.store.read { (connection) throws(MarfaError) in
       try connection.all(
@@ -23,7 +24,7 @@ enum Recovery {
           try Path.remove(path)
           continue
         }
-        let title = owner.flatMap { titleOf($0.node, tree) }
+        let title = owner.flatMap { titles[$0.node] ?? titleOf($0.node, tree) }
         if let owner, owner.id.isNew { forget(owner.node, tree) }
         // Empty, or a copy of a file that is still where the person has it: nothing is lost with it.
         if status.st_size == 0 || owner?.node == 0 {

@@ -22,6 +22,8 @@ struct Displaced {
     return [".bak", ".tmp", ".temp", ".old", ".orig", ".backup", ".sav"].contains { text.lowercased().hasSuffix($0) }
   }
 
+  var isEmpty: Bool { nodes.isEmpty }
+
   mutating func remember(_ node: Int64, at parent: Int64, _ name: FileName, until now: Int64) {
     if nodes.count >= 256 { nodes = nodes.filter { now - $0.value.since < Displaced.window } }
     nodes[Place(parent: parent, name: name)] = (node, now)

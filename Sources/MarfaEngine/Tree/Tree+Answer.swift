@@ -204,7 +204,7 @@ extension Tree.Change {
     node.local = true
     try connection.updateNode(node)
     try connection.setRefused(node.number, item)
-    tree.notify([.node(node.number)], in: self)
+    tree.notify([.attributes(node.number)], in: self)
   }
 
   private func settle(_ id: ItemID, _ write: QueuedWrite, _ answer: Answered, isOvertaken: Bool) throws(MarfaError) {
@@ -238,7 +238,7 @@ extension Tree.Change {
     }
     let left = served ?? (isOvertaken ? nil : was)
     try render(id, waiting ? try connection.overlaid(id, over: served) : left, was: was, seen: nil)
-    if let node = try connection.node(of: id) { tree.notify([.node(node.number)], in: self) }
+    if let node = try connection.node(of: id) { tree.notify([.attributes(node.number)], in: self) }
   }
 
   private func settle(_ id: EdgeID, _ write: QueuedWrite, _ answer: Answered, isOvertaken: Bool) throws(MarfaError) {
@@ -316,7 +316,7 @@ extension Tree.Change {
   private func notify(showing blob: BlobHash) throws(MarfaError) {
     let nodes = try connection.all(
       "SELECT number FROM nodes WHERE hash = ?1 AND hash IS NOT NULL LIMIT 100", { $0.hash(1, blob) }, { $0.int(0) })
-    if !nodes.isEmpty { tree.notify(nodes.map { .node($0) }, in: self) }
+    if !nodes.isEmpty { tree.notify(nodes.map { .attributes($0) }, in: self) }
   }
 }
 

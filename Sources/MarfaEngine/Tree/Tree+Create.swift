@@ -20,6 +20,7 @@ extension Tree {
   public func createFile(_ parent: Int64, _ name: FileName, mode: mode_t, owner: Owner, writing: Bool)
     throws(MarfaError) -> (node: Node, staged: StagedFile?)
   {
+    if writing, let made = try makeLate(parent, name, mode: mode, owner: owner) { return made }
     var made: [StagedFile] = []
     defer { for staged in made { blobs.discard(staged) } }
     let node = try change { (change) throws(MarfaError) in
@@ -33,6 +34,22 @@ extension Tree {
     }
     // Those of a transaction that did not come through go; the last is the file's.
     return (node, made.popLast())
+  }
+
+  /// Makes a file that gets its rows once it is closed; `nil` for one that has to have them at once: an editor's own, and
+  /// what takes the place of a file renamed away a moment ago.
+  private func makeLate(_ parent: Int64, _ name: FileName, mode: mode_t, owner: Owner) throws(MarfaError)
+    -> (node: Node, staged: StagedFile?)?
+  {
+    guard let newFiles, !settings.localNames.matches(name), displaced.withLock({ $0.isEmpty }) else { return nil }
+    let (directory, isTaken) = try store.read(settled: false) { (connection) throws(MarfaError) in
+      (try connection.node(parent), try connection.child(parent, name) != nil)
+    }
+    guard let directory else { throw .file(.notFound) }
+    guard directory.kind == .directory else { throw .file(.notDirectory) }
+    guard !isTaken else { throw .file(.exists) }
+    guard !directory.local else { return nil }
+    return try newFiles.make(directory, name, mode: mode, owner: owner)
   }
 
   /// Makes a symbolic link. It lives on this device only.

@@ -66,7 +66,7 @@ extension Tree.Change {
     }
     if let was { try retitle(id, from: was.item.title) }
     if node.kind == .file, item.blob != was?.item.blob { try showBytes(of: full, in: node) }
-    if let was, was != full { tree.notify([.node(node.number)], in: self) }
+    if let was, was != full { tree.notify([.attributes(node.number)], in: self) }
   }
 
   /// An item that had no node: it came, was restored, or was refused here and is there now.
@@ -78,7 +78,7 @@ extension Tree.Change {
       node.local = false
       try connection.updateNode(node)
       try takeUp(full, in: node)
-      tree.notify([.node(node.number)], in: self)
+      tree.notify([.attributes(node.number)], in: self)
     } else {
       try show(item, since: full.updatedAt)
     }
@@ -130,7 +130,8 @@ extension Tree.Change {
     node.ctime = now
     try connection.updateNode(node)
     if case .blob(let old) = before { try tree.blobs.release(old, in: connection) }
-    tree.notify([.node(node.number)], in: self)
+    let places = try connection.entries(of: node.number).map { TreeChange.Place(parent: $0.parent, name: $0.name) }
+    tree.notify([.bytes(node.number, places)], in: self)
   }
 
   /// Takes an item out of the copy, with the edges it draws.

@@ -11,7 +11,8 @@ extension Tree {
   /// Opens held bytes for reading. `EBADMSG` when the file has another length than was sealed: it was cut by a power
   /// loss or by hand, and what is left of it is not what its name says.
   public func open(_ hash: BlobHash, size: Int64?) throws(MarfaError) -> Descriptor {
-    try blobs.openWhole(hash, size: size)
+    if let staged = newFiles?.descriptor(of: hash) { return staged }
+    return try blobs.openWhole(hash, size: size)
   }
 
   /// Opens a node's staged content for reading: how a reader sees what the writer has not sealed yet. `nil` when it has
@@ -27,7 +28,8 @@ extension Tree {
   /// Takes back a new file whose bytes could not be written whole: its names go. One that was renamed over an item's
   /// file before it was closed shows that item's bytes again instead. Answers where the names were.
   public func abandon(_ number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
-    try change { (change) throws(MarfaError) in
+    if let place = newFiles?.abandon(number) { return [place] }
+    return try change { (change) throws(MarfaError) in
       guard var node = try change.connection.node(number), node.content == .empty else { return [] }
       if let item = node.item, let item = try change.connection.item(item), let hash = item.blob {
         try change.connection.know(hash, mimeType: item.mimeType, stored: item.version > 0)
@@ -42,6 +44,12 @@ extension Tree {
     }
   }
 
+  /// A file that was made and closed with nothing in it is there from now on. Answers it.
+  public func keepEmpty(_ number: Int64) throws(MarfaError) -> Node? {
+    if newFiles?.node(number) != nil { try store.settle() }
+    return try node(number)
+  }
+
   /// Returns when the room of everything let go so far is free again.
   public func settle() { blobs.reaper.settle() }
 
@@ -53,6 +61,7 @@ extension Tree {
 
   /// Held bytes and their place survive power loss when it returns.
   public func synchronize(_ hash: BlobHash) throws(MarfaError) {
+    try store.settle()
     let file = try blobs.open(hash)
     do throws(Errno) {
       try file.synchronize()
@@ -97,6 +106,7 @@ extension Tree {
   /// nothing; `nil` is answered then. No writer may be at work on `staged`.
   public func seal(_ staged: StagedFile, mtime: Timestamp) throws(MarfaError) -> Node? {
     guard staged.size > 0 else { return try sealEmpty(staged.node, staged, mtime: mtime) }
+    if let node = try newFiles?.seal(staged, mtime: mtime) { return node }
     let (hash, size) = try staged.finish()
     let name = try store.read { (connection) throws(MarfaError) in try connection.entries(of: staged.node).first?.name }
     let mimeType = MIMEType.of(name?.bytes ?? [], path: staged.path)
@@ -141,7 +151,7 @@ extension Tree {
 }
 
 extension Tree.Change {
-  fileprivate func seal(_ staged: StagedFile, _ hash: BlobHash, size: Int64, mimeType: String, mtime: Timestamp)
+  func seal(_ staged: StagedFile, _ hash: BlobHash, size: Int64, mimeType: String, mtime: Timestamp)
     throws(MarfaError) -> Node?
   {
     let blobs = tree.blobs

@@ -12,6 +12,9 @@ public final class Tree: Sendable {
     /// How long a new write waits before it may go out, so that an editor's next step changes it instead of adding to
     /// it. Nanoseconds.
     public var settling: Int64 = 2_000_000_000
+    /// New files get their rows a moment after they are closed, those of many in one transaction. What a mount wants, whose
+    /// programs make thousands; other processes see them that moment later.
+    public var groupsNewFiles = false
     /// The usual ones.
     public init() {}
   }
@@ -21,7 +24,12 @@ public final class Tree: Sendable {
   let settings: Settings
   let observer = Lock<TreeObserver?>(.leaf, nil)
   let leftOvers = Lock<Void>(.recovery, ())
+  /// Files that a program is writing.
+  private let writing = Lock<Set<Int64>>(.leaf, [])
   let displaced = Lock<Displaced>(.leaf, Displaced())
+  /// Files made a moment ago that have no rows yet; `nil` in a reader.
+  private let made = Lock<NewFiles?>(.leaf, nil)
+  var newFiles: NewFiles? { made.withLock { $0 } }
 
   init(store: Store, blobs: BlobStore, settings: Settings) {
     self.store = store
@@ -29,16 +37,50 @@ public final class Tree: Sendable {
     self.settings = settings
   }
 
+  /// From now on new files get their rows late. After the recovery, which looks for what has none.
+  func beginNewFiles() {
+    guard settings.groupsNewFiles else { return }
+    let files = NewFiles(self, store: store, blobs: blobs)
+    made.withLock { $0 = files }
+    store.precede(with: files)
+  }
+
+  // MARK: - Being written
+
+  /// Says whether a file holds what a program wrote and nobody has sealed yet. While it does, no server's word takes it
+  /// away: what the person is writing stays, and becomes an item of its own.
+  public func setBeingWritten(_ number: Int64, _ isBeingWritten: Bool) {
+    writing.withLock { writing in
+      if isBeingWritten { writing.insert(number) } else { writing.remove(number) }
+    }
+  }
+
+  /// True while ``setBeingWritten(_:_:)`` says so.
+  func isBeingWritten(_ number: Int64) -> Bool { writing.withLock { !$0.isEmpty && $0.contains(number) } }
+
   // MARK: - Reading
 
   /// The node of this number, `nil` when there is none (any more).
   public func node(_ number: Int64) throws(MarfaError) -> Node? {
-    try store.read { (connection) throws(MarfaError) in try connection.node(number) }
+    let newFiles = newFiles
+    if let node = newFiles?.node(number) { return node }
+    let node = try store.read(settled: false) { (connection) throws(MarfaError) in try connection.node(number) }
+    return newFiles.map { $0.overlay(node) } ?? node
+  }
+
+  /// The node that shows an item.
+  public func node(of item: ItemID) throws(MarfaError) -> Node? {
+    try store.read { (connection) throws(MarfaError) in try connection.node(of: item) }
   }
 
   /// What a directory holds under a name; the bytes are the kernel's own and are not kept.
   public func lookup(_ parent: Int64, _ name: UnsafeRawBufferPointer) throws(MarfaError) -> Node? {
-    try store.read { (connection) throws(MarfaError) in try connection.child(parent, lent: name) }
+    let newFiles = newFiles
+    if let node = newFiles?.lookup(parent, name) { return node }
+    let node = try store.read(settled: false) { (connection) throws(MarfaError) in
+      try connection.child(parent, lent: name)
+    }
+    return newFiles.map { $0.overlay(node) } ?? node
   }
 
   /// Hands a directory's entries to `body`, in the order of their cookies, behind `cookie` (0: from the beginning),
@@ -48,7 +90,8 @@ public final class Tree: Sendable {
       try connection.each(
         """
         SELECT e.number, e.name, n.number, n.kind, n.item, n.local, n.mode, n.uid, n.gid, n.atime, n.mtime, n.ctime,
-          n.hash, n.staged, n.size, n.links
+          n.hash, n.staged, n.size, n.links, (SELECT coalesce((SELECT p.bytes FROM partials p WHERE p.hash = b.hash), 0) FROM blobs b
+          WHERE b.hash = n.hash AND b.held = 0)
         FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND e.number > ?2 ORDER BY e.number
         """,
         {
@@ -72,6 +115,11 @@ public final class Tree: Sendable {
       try connection.first(
         "SELECT target FROM nodes WHERE number = ?1 AND kind = 3", { $0.int(1, number) }, { $0.blob(0) })
     }
+  }
+
+  /// Where a node has its names.
+  public func places(of number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
+    try store.read { (connection) throws(MarfaError) in try connection.entries(of: number) }
   }
 
   /// The names a node has, oldest first: `folder/name` from the root, for a person to read.

@@ -19,7 +19,7 @@ struct NodeAttributes {
 
   // MARK: - Files
 
-  init(file facts: FileFacts, isBeingWritten: Bool, isOpen: Bool, size: Int64) {
+  init(file facts: FileFacts, _ now: FileNow) {
     let item = facts.item
     addMarfa("id", item.map { "\($0.id)" })
     addMarfa("edge", facts.edges.isEmpty ? nil : facts.edges.map { "\($0.id)" }.joined(separator: ","))
@@ -27,17 +27,17 @@ struct NodeAttributes {
     addMarfa("tier", item?.tier.rawValue)
     addMarfa("version", item.map { String($0.version) })
     addMarfa("hash", facts.blob.map { "\($0)" })
-    addMarfa("size", String(size))
+    addMarfa("size", String(now.size))
     addMarfa("embed", facts.embed)
     let isHeld = facts.blob == nil || facts.isHeld
-    addMarfa("held", isHeld ? "yes" : "no")
-    addMarfa("held_bytes", String(isHeld ? size : 0))
+    addMarfa("held", isHeld ? "yes" : facts.partialBytes > 0 ? "partial" : "no")
+    addMarfa("held_bytes", String(isHeld ? now.size : facts.partialBytes))
     if !isHeld {
       addMarfa("not_held_reason", facts.notHeld?.reason.rawValue)
       addMarfa("not_held_detail", facts.notHeld?.detail)
     }
-    addMarfa("kept", NodeAttributes.kept(facts, isOpen: isOpen))
-    let upload = NodeAttributes.upload(facts, isBeingWritten: isBeingWritten)
+    addMarfa("kept", NodeAttributes.kept(facts, isOpen: now.isOpen))
+    let upload = UploadState(facts, now)
     addMarfa("upload", upload.state)
     addMarfa("upload_progress", upload.progress)
     addMarfa("upload_detail", upload.detail)
@@ -56,40 +56,6 @@ struct NodeAttributes {
     return facts.blob == nil || facts.isStored ? "no" : "queued"
   }
 
-  private static func upload(_ facts: FileFacts, isBeingWritten: Bool) -> (
-    state: String, progress: String?, detail: String?, position: Int?
-  ) {
-    if isBeingWritten { return ("writing", nil, "a program has it open for writing", nil) }
-    if facts.node.kind == .symlink {
-      return ("local", nil, "a symbolic link stays on this device", nil)
-    }
-    if case .staged = facts.node.content { return ("writing", nil, "it is sealed when its last writer closes it", nil) }
-    if facts.node.content == .empty {
-      return ("local", nil, "an empty file stays on this device: the server holds no empty bytes", nil)
-    }
-    guard facts.item != nil else {
-      return ("local", nil, "its name, or its folder's, says that it is a program's own: it stays on this device", nil)
-    }
-    guard
-      let (write, position) = facts.upload.map({ ($0, facts.uploadPosition) })
-        ?? facts.waiting.map({ ($0.write, $0.position) })
-    else { return ("stored", nil, nil, nil) }
-    let progress = write.kind == .uploadBlob ? "0/\(facts.node.size ?? 0)" : nil
-    switch write.state {
-    case .queued: return ("queued", progress, "waits for a server", position)
-    case .sending: return ("sending", progress, nil, position)
-    case .dead:
-      if case .dead(let words) = write.verdict { return ("dead", progress, words, position) }
-      return ("dead", progress, nil, position)
-    case .blocked:
-      if case .blocked(let why) = write.verdict { return ("blocked:\(why.word)", progress, nil, position) }
-      return ("blocked", progress, nil, position)
-    case .refused:
-      if case .refused(let why) = write.verdict { return ("refused:\(why.code)", progress, why.message, position) }
-      return ("refused", progress, nil, position)
-    }
-  }
-
   // MARK: - Directories
 
   init(directory facts: DirectoryFacts) {
@@ -103,7 +69,11 @@ struct NodeAttributes {
     addMarfa("not_held", NodeAttributes.text(facts.notHeld))
     addMarfa("queued", NodeAttributes.text(facts.queued))
     addMarfa("pin", item.map { $0.pinned ? "yes" : "no" })
-    if item == nil && facts.node.number != Node.root { addMarfa("upload", "local") }
+    if item == nil && facts.node.number != Node.root {
+      let refused = facts.refusal.map { UploadState(refused: $0) }
+      addMarfa("upload", refused?.state ?? "local")
+      addMarfa("upload_detail", refused?.detail)
+    }
     addDesktop(item)
   }
 
@@ -121,9 +91,16 @@ struct NodeAttributes {
 
   // MARK: - The root
 
-  init(root status: WorkingCopy.Status) {
+  init(root status: WorkingCopy.Status, server: ServerStatus?) {
     addMarfa("store", status.path)
     addMarfa("server", status.server)
+    if status.server != nil {
+      addMarfa("online", server?.isOnline ?? false ? "yes" : "no")
+      addMarfa("hydration", status.hydration.rawValue)
+      addMarfa("hydration_progress", server?.hydrationProgress.map { "\($0.items) \($0.edges)" })
+      addMarfa("server_detail", server?.trouble)
+      addMarfa("queue_detail", server?.queueTrouble)
+    }
     addMarfa("budget_setting", status.cache.setting.text)
     addMarfa("budget", status.cache.budget.map { String($0) } ?? "unlimited")
     addMarfa("cache_held", status.cache.held.map { String($0) })
@@ -147,36 +124,4 @@ extension FileBudget {
     case .bytes(let bytes): String(bytes)
     }
   }
-}
-
-/// The attributes asked for last: a program that lists a file's attributes asks for each of its values next, and the
-/// store would be read anew for each.
-final class FactsCache: Sendable {
-  private struct Entry {
-    var node: UInt64
-    var at: Int64
-    var commits: Int
-    var isBeingWritten: Bool
-    var attributes: NodeAttributes
-  }
-  private let entry = Lock<Entry?>(.leaf, nil)
-
-  /// What was found for a node, when nothing was committed since and it is a moment old.
-  func find(_ node: UInt64, commits: Int, isBeingWritten: Bool) -> NodeAttributes? {
-    entry.withLock { entry in
-      guard let found = entry, found.node == node, found.commits == commits, found.isBeingWritten == isBeingWritten,
-        FactsCache.now - found.at < 1
-      else { return nil }
-      return found.attributes
-    }
-  }
-
-  func keep(_ attributes: NodeAttributes, of node: UInt64, commits: Int, isBeingWritten: Bool) {
-    entry.withLock {
-      $0 = Entry(
-        node: node, at: FactsCache.now, commits: commits, isBeingWritten: isBeingWritten, attributes: attributes)
-    }
-  }
-
-  private static var now: Int64 { Timestamp.now.milliseconds / 1000 }
 }

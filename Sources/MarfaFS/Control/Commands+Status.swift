@@ -10,10 +10,11 @@ extension Commands {
       "store": .string(status.path), "store_id": .string(status.storeID),
       // Who only looks because it was opened to look says nothing of a mount.
       "mode": mount == nil ? .null : .string(status.isReader ? "reader" : "writer"),
-      "server": .optional(status.server), "mount": mount?.facts().json ?? .null, "items": .integer(status.items),
+      "mount": mount?.facts().json ?? .null, "items": .integer(status.items),
       "files": .integer(status.files), "local_files": .integer(status.localFiles),
       "queue": .object(status.queue.json),
     ]
+    result.add(try serverState())
     result.add(["keep": .string(status.keep.rawValue)])
     result.add(status.cache.json)
     result["recovered"] = .array(status.recovered.map { .string($0) })
@@ -92,10 +93,19 @@ extension Commands {
     for (key, value) in write.body.members where key == "tags" || key == "tag" || key == "namespace" {
       result[key] = value
     }
+    if write.state == .sending, let blob = write.blob, write.kind == .uploadBlob {
+      result["sent"] = .integer(copy.uploadProgress(of: blob) ?? 0)
+    }
     result["gone_out"] = .bool(write.hasGoneOut)
     result["queued_at"] = .string(write.queuedAt.iso8601)
     if !write.dependsOn.isEmpty { result["depends_on"] = .array(write.dependsOn.map { .integer($0.number) }) }
-    result.describe(write.verdict)
+    result.describe(write)
+    if let awaited = try copy.queue.awaited(by: write) {
+      let blocked = Blocked.awaitingDependency(awaited)
+      result["reason"] = .string(blocked.word)
+      result["awaits"] = .integer(awaited.number)
+      result["detail"] = .string(blocked.explained)
+    }
     return result
   }
 }
@@ -107,8 +117,11 @@ extension JSON.Object {
   }
 
   /// Why a write does not move, in the contract's words and in a person's.
-  fileprivate mutating func describe(_ verdict: Verdict?) {
-    switch verdict {
+  fileprivate mutating func describe(_ write: QueuedWrite) {
+    self["advice"] = .optional(write.explained)
+    if self["advice"] == .null { self["advice"] = nil }
+    if let verdict = write.verdict { self["verdict"] = .string(verdict.word) }
+    switch write.verdict {
     case nil, .accepted, .merged, .conflicted: break
     case .refused(let refusal):
       self["reason"] = .string(refusal.code)

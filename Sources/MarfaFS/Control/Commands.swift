@@ -17,6 +17,7 @@ public struct Commands: Sendable {
 
   let copy: WorkingCopy
   let mount: Mount?
+  let jobs = FetchJobs()
 
   /// The commands on a working copy; `mount` is `nil` when it is not mounted by this process.
   public init(_ copy: WorkingCopy, mount: Mount? = nil) {
@@ -29,6 +30,20 @@ public struct Commands: Sendable {
     switch request.command {
     case "status": try status(request.arguments)
     case "queue": try queue(request.arguments)
+    case "progress": try progress(request.arguments)
+    case "hydrate": try hydrate(request.arguments)
+    case "retry": try retry(request.arguments)
+    case "pause": try pause(request.arguments)
+    case "resume": try resume(request.arguments)
+    case "release": try release(request.arguments)
+    case "withdraw": try withdraw(request.arguments)
+    case "discard": try discard(request.arguments)
+    case "pin": try pin(request.arguments, true)
+    case "unpin": try pin(request.arguments, false)
+    case "fetch": try fetch(request.arguments)
+    case "fetching": try fetching(request.arguments)
+    case "evict": try evict(request.arguments)
+    case "trim": try trim(request.arguments)
     case "cache": try cache(request.arguments)
     case "budget": try budget(request.arguments)
     case "attach": try attach(request.arguments)

@@ -30,8 +30,8 @@ struct ItemReference {
     }
   }
 
-  /// The item's id, once it is sure that a file may be attached to it.
-  func resolve(in copy: WorkingCopy) throws(CommandFailure) -> ItemID {
+  /// The item's id, once it is sure that a file may be attached to it; with `filesToo`, any item's.
+  func resolve(in copy: WorkingCopy, filesToo: Bool = false) throws(CommandFailure) -> ItemID {
     switch name {
     case .id(let id):
       return try engine { () throws(MarfaError) in
@@ -42,10 +42,24 @@ struct ItemReference {
       guard let node = try engine({ () throws(MarfaError) in try copy.tree.node(number) }) else {
         throw CommandFailure(.refused, "item_not_found", "the directory that was named is gone")
       }
-      return try item(of: node, called: "it")
+      return try item(of: node, called: "it", filesToo: filesToo)
     case .path(let path):
-      return try item(of: try find(path, in: copy), called: "\"\(path)\"")
+      return try item(of: try find(path, in: copy), called: "\"\(path)\"", filesToo: filesToo)
     }
+  }
+
+  /// The node that is meant, whatever it is; the root too.
+  func node(in copy: WorkingCopy) throws(CommandFailure) -> Node {
+    let found: Node?
+    switch name {
+    case .id(let id): found = try engine { () throws(MarfaError) in try copy.tree.node(of: id) }
+    case .node(let number): found = try engine { () throws(MarfaError) in try copy.tree.node(number) }
+    case .path(let path):
+      let isRoot = path.split(separator: "/").allSatisfy { $0 == "." }
+      found = isRoot ? try engine { () throws(MarfaError) in try copy.tree.node(Node.root) } : try find(path, in: copy)
+    }
+    guard let found else { throw CommandFailure(.refused, "item_not_found", "what was named is not here") }
+    return found
   }
 
   /// Walks from the root, name by name.
@@ -69,17 +83,17 @@ struct ItemReference {
     return found
   }
 
-  private func item(of node: Node, called name: String) throws(CommandFailure) -> ItemID {
+  private func item(of node: Node, called name: String, filesToo: Bool) throws(CommandFailure) -> ItemID {
     guard node.number != Node.root else {
       throw CommandFailure(.refused, "not_an_item", "the root is no item; \"add\" adds a file that hangs on no item")
     }
-    guard node.kind == .directory else {
+    guard node.kind == .directory || filesToo else {
       throw CommandFailure(
         .refused, "not_an_item", "\(name) is a file; files are attached to an item, and an item is a directory")
     }
     guard let item = node.item else {
       throw CommandFailure(
-        .refused, "not_an_item", "\(name) is a directory that lives on this device only, and no item")
+        .refused, "not_an_item", "\(name) lives on this device only, and is no item")
     }
     return item
   }

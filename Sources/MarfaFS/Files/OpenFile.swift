@@ -8,8 +8,12 @@ import MarfaEngine
 /// Two locks: `changing`, held by whoever changes the bytes or seals them, for as long as that takes; and `facts`, held
 /// for moments only, so that a read or a stat never waits for a seal.
 final class OpenFile: Sendable {
-  let number: Int64
+  /// The kernel's id of the version that is open.
+  let id: UInt64
+  /// The node's number.
+  var number: Int64 { NodeIDs.number(id) }
   private let tree: Tree
+  private let blobs: Blobs
   private let room: Room
   private let isReader: Bool
   private let changing = Lock<Changing>(.file, Changing())
@@ -32,6 +36,8 @@ final class OpenFile: Sendable {
 
   private struct Facts {
     var descriptor: Descriptor?
+    /// Its bytes are not all here, and stay as far as they are while this is open.
+    var elsewhere: RangeReader?
     var node: Node?
     /// The length, when it is not the store's.
     var size: Int64?
@@ -46,9 +52,10 @@ final class OpenFile: Sendable {
     var givenUp: [(parent: Int64, name: FileName)]?
   }
 
-  init(_ number: Int64, tree: Tree, room: Room, isReader: Bool) {
-    self.number = number
+  init(_ id: UInt64, tree: Tree, blobs: Blobs, room: Room, isReader: Bool) {
+    self.id = id
     self.tree = tree
+    self.blobs = blobs
     self.room = room
     self.isReader = isReader
     facts = Lock(.leaf, Facts())
@@ -68,10 +75,11 @@ final class OpenFile: Sendable {
     for _ in 0..<16 {
       guard var node = try tree.node(number) else { throw .file(.stale) }
       var descriptor: Descriptor?
+      var elsewhere: RangeReader?
       switch node.content {
       case .empty: break
       case .blob(let hash):
-        do throws(MarfaError) { descriptor = try tree.open(hash, size: node.size) } catch {
+        do throws(MarfaError) { (descriptor, elsewhere) = try open(hash, node) } catch {
           // Sealed anew between the two, by another: what the node says now is there.
           guard case .bytesAbsent = error, try tree.node(number)?.content != node.content else { throw error }
           failure = error
@@ -85,17 +93,31 @@ final class OpenFile: Sendable {
         } else {
           guard let sealed = try tree.sealLeftOver(id, of: number) else { throw .file(.stale) }
           node = sealed
-          if case .blob(let hash) = node.content { descriptor = try tree.open(hash, size: node.size) }
+          if case .blob(let hash) = node.content { (descriptor, elsewhere) = try open(hash, node) }
         }
       }
       facts.withLock { facts in
         facts.node = node
         facts.descriptor = descriptor
+        facts.elsewhere = elsewhere
       }
       changing.isLoaded = true
       return
     }
     throw failure
+  }
+
+  /// The bytes where they are: in a file, or to be fetched.
+  private func open(_ hash: BlobHash, _ node: Node) throws(MarfaError) -> (Descriptor?, RangeReader?) {
+    if node.partialBytes == nil || !blobs.canFetch {
+      do throws(MarfaError) {
+        return (try tree.open(hash, size: node.size), nil)
+      } catch {
+        // Let go of since the row was read.
+        guard case .bytesAbsent = error, blobs.canFetch else { throw error }
+      }
+    }
+    return (nil, try blobs.open(hash))
   }
 
   /// The same for a file that was made this moment, with what it will be written to.
@@ -123,6 +145,7 @@ final class OpenFile: Sendable {
     }
     guard isLast else { return }
     changing.withLock { changing in
+      defer { tree.setBeingWritten(number, false) }
       if changing.isAbandoned {
         if let staged = changing.staged { tree.discard(staged) }
         changing.staged = nil
@@ -154,6 +177,39 @@ final class OpenFile: Sendable {
   /// Where the bytes are; `nil` for an empty file.
   var descriptor: Descriptor? { facts.withLock { $0.descriptor } }
 
+  /// The bytes that are not all here and are read, when there is no ``descriptor``.
+  var elsewhere: BlobHash? { facts.withLock { $0.elsewhere?.hash } }
+
+  /// The bytes whose size nobody knew when the file was opened.
+  var unsized: BlobHash? {
+    facts.withLock { facts in
+      guard let node = facts.node, node.size == nil, facts.size == nil, case .blob(let hash) = node.content else {
+        return nil
+      }
+      return hash
+    }
+  }
+
+  /// It is known by now.
+  func learnt(_ hash: BlobHash, size: Int64) {
+    facts.withLock { facts in
+      if facts.node?.content == .blob(hash), facts.node?.size == nil { facts.node?.size = size }
+    }
+  }
+
+  /// The bytes are here whole by now: they are read, or copied to be changed, from the file.
+  func arrived(_ hash: BlobHash) throws(MarfaError) {
+    guard elsewhere == hash else { return }
+    let descriptor = try tree.open(hash, size: nil)
+    let reader = facts.withLock { facts -> RangeReader? in
+      guard facts.elsewhere?.hash == hash else { return nil }
+      facts.descriptor = descriptor
+      defer { facts.elsewhere = nil }
+      return facts.elsewhere
+    }
+    reader?.close()
+  }
+
   /// A node's attributes with what this file knows better; the last known ones when the store has none any more.
   ///
   /// Length and times of the content are always this file's: `stored` was read before, and a commit may have come
@@ -164,7 +220,8 @@ final class OpenFile: Sendable {
       if stored == nil { node.links = 0 }
       if let known = facts.node {
         node.content = known.content
-        node.size = known.size
+        // What was not known then may be by now, of the same bytes.
+        node.size = known.size ?? (stored?.content == known.content ? stored?.size : nil)
         node.mtime = known.mtime
         node.ctime = max(node.ctime, known.ctime)
       }
@@ -248,8 +305,17 @@ final class OpenFile: Sendable {
   private func stage(_ changing: inout Changing, keeping limit: Int64) throws(MarfaError) -> StagedFile {
     if let staged = changing.staged { return staged }
     let staged = try tree.stage(for: number)
-    let (descriptor, size) = facts.withLock { ($0.descriptor, $0.size ?? $0.node?.size ?? 0) }
+    // Before anything is written: what goes elsewhere meanwhile stays here.
+    tree.setBeingWritten(number, true)
+    let (descriptor, elsewhere, size) = facts.withLock {
+      ($0.descriptor, $0.elsewhere?.hash, $0.size ?? $0.node?.size ?? 0)
+    }
     let kept = min(size, limit)
+    if descriptor == nil, kept > 0, let elsewhere {
+      // Whoever changes bytes has had them fetched before.
+      tree.discard(staged)
+      throw .bytesAbsent(elsewhere)
+    }
     if let descriptor, kept > 0 {
       do throws(Errno) {
         try room.take(kept)
@@ -261,13 +327,19 @@ final class OpenFile: Sendable {
     }
     changing.staged = staged
     changing.isAdopted = false
-    facts.withLock { $0.descriptor = staged.descriptor }
+    let reader = facts.withLock { facts -> RangeReader? in
+      facts.descriptor = staged.descriptor
+      defer { facts.elsewhere = nil }
+      return facts.elsewhere
+    }
+    reader?.close()
     return staged
   }
 
   /// Records that the bytes changed now, which takes set-user-ID and set-group-ID away (`FUSE_HANDLE_KILLPRIV_V2` leaves
   /// that to us).
   private func noteChange(size: Int64) throws(MarfaError) {
+    tree.setBeingWritten(number, true)
     let mode = facts.withLock { facts -> mode_t? in
       facts.size = size
       facts.mtime = .now
@@ -349,8 +421,8 @@ final class OpenFile: Sendable {
     }
     guard let staged = changing.staged, staged.size > 0 else {
       // Never written, or cut to nothing. Made and closed is in the store as it is: only what marks it as new goes.
+      let node = isEmptyAlready ? try tree.keepEmpty(number) : try tree.sealEmpty(number, changing.staged, mtime: mtime)
       if isEmptyAlready, let staged = changing.staged { tree.discard(staged) }
-      let node = isEmptyAlready ? try tree.node(number) : try tree.sealEmpty(number, changing.staged, mtime: mtime)
       changing.staged = nil
       if durably { try tree.synchronize() }
       return settled(node, &changing)
@@ -390,6 +462,7 @@ final class OpenFile: Sendable {
       facts.mtime = nil
       if node.content == .empty { facts.descriptor = nil }
     }
+    tree.setBeingWritten(number, false)
   }
 
   /// A write failed and nobody mended it: what was written is thrown away. A new file goes, an old one keeps the bytes
@@ -402,6 +475,7 @@ final class OpenFile: Sendable {
     changing.isLoaded = false
     let isNew = facts.withLock { facts in
       facts.descriptor = nil
+      facts.elsewhere = nil
       facts.size = nil
       facts.mtime = nil
       facts.isDirty = false
@@ -460,46 +534,4 @@ extension Node {
       size = open.size
     }
   }
-}
-
-/// The files that are open, by node.
-final class OpenFiles: Sendable {
-  private struct Slot {
-    var file: OpenFile
-    var handles: Int
-  }
-  private let slots = Lock<[Int64: Slot]>(.files, [:])
-  private let make: @Sendable (Int64) -> OpenFile
-  /// Handles of one node share one file. A reader's don't: each has the version that was the writer's when it opened.
-  private let isShared: Bool
-
-  init(isShared: Bool, make: @escaping @Sendable (Int64) -> OpenFile) {
-    self.isShared = isShared
-    self.make = make
-  }
-
-  /// The open file of a node, with one handle more.
-  func retain(_ number: Int64) -> OpenFile {
-    guard isShared else { return make(number) }
-    return slots.withLock { slots in
-      if let slot = slots[number] {
-        slots[number]?.handles += 1
-        return slot.file
-      }
-      let file = make(number)
-      slots[number] = Slot(file: file, handles: 1)
-      return file
-    }
-  }
-
-  /// One handle less; with the last, it is open no more.
-  func release(_ file: OpenFile) {
-    slots.withLock { slots in
-      guard let slot = slots[file.number], slot.file === file else { return }
-      if slot.handles == 1 { slots[file.number] = nil } else { slots[file.number]?.handles -= 1 }
-    }
-  }
-
-  /// The open file of a node, when it is open.
-  func find(_ number: Int64) -> OpenFile? { slots.withLock { $0.isEmpty ? nil : $0[number]?.file } }
 }

@@ -19,9 +19,6 @@ final class Room: Sendable {
     self.settle = settle
   }
 
-  /// What is kept free for the store: a fiftieth of the volume, at least 4 MiB and at most 32 MiB.
-  static func reserve(_ volume: VolumeRoom) -> Int64 { max(4 << 20, min(32 << 20, volume.total / 50)) }
-
   /// Takes room for bytes about to be written. `ENOSPC` when there is none.
   func take(_ bytes: Int64) throws(Errno) {
     if fits(bytes) { return }
@@ -39,7 +36,7 @@ final class Room: Sendable {
         state.askedAt = Int64(now.tv_sec)
         // An unreadable volume refuses nothing: the write itself will.
         guard let volume = try? VolumeRoom.of(folder) else { return true }
-        state.left = volume.available - Room.reserve(volume)
+        state.left = volume.available - volume.reserve
       }
       guard state.left >= bytes else { return false }
       state.left -= bytes
@@ -53,7 +50,7 @@ final class Room: Sendable {
     guard statvfs(folder, &status) == 0 else { throw .last }
     let unit = Int64(max(status.f_frsize, 1))
     let volume = VolumeRoom(total: Int64(status.f_blocks) * unit, available: Int64(status.f_bavail) * unit)
-    let reserve = fsblkcnt_t(Room.reserve(volume) / unit)
+    let reserve = fsblkcnt_t(volume.reserve / unit)
     status.f_bavail -= min(status.f_bavail, reserve)
     status.f_bfree -= min(status.f_bfree, reserve)
     status.f_namemax = UInt(FileName.limit)

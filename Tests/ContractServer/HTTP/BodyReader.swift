@@ -7,7 +7,7 @@ final class BodyReader {
   private let body: Answer.Body
   private let delivery: Delivery
   private let exchange: Exchange
-  private unowned let service: any Service
+  private let service: any Service
   private var hasPaused = false
   private var pending: [UInt8] = []
   private var free = 0.0

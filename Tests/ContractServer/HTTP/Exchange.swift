@@ -38,9 +38,10 @@ final class Exchange {
   /// The rows it writes, while it does, and what its answer makes known.
   var rows: [String] = []
   var makesKnown: [String] = []
+  /// Those of them that were not known before.
+  var madeKnown: [String] = []
   var creates: (fingerprint: String, id: String)?
   var claimedKey: String?
-  var reader: BodyReader?
 
   init(origin: Fault.Origin, target: String, connection: OpaquePointer, wire: Wire) {
     self.origin = origin

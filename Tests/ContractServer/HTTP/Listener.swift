@@ -29,7 +29,7 @@ final class Listener: @unchecked Sendable {
   let origin: Fault.Origin
   let address: String
   private(set) var port: UInt16
-  private unowned let service: any Service
+  private let service: any Service
   private var daemon: OpaquePointer?
 
   /// Listens on `address` (IPv4) and `port`; 0 takes a free one, which stays this listener's.
@@ -41,8 +41,60 @@ final class Listener: @unchecked Sendable {
   }
 
   func start() throws(ServerRefusal) {
+    let socket = try port == 0 ? freeSocket() : bound(to: port).get()
+    daemon = marfa_http_start(
+      socket, Unmanaged.passUnretained(self).toOpaque(),
+      { context, connection, _, method, _, data, size, slot in
+        guard let context, let method, let size, let pointer = slot?.pointee else { return marfa_http_no }
+        return Listener.at(context).handle(
+          Unmanaged<Exchange>.fromOpaque(pointer).takeUnretainedValue(), method, data, size)
+      },
+      { context, target, connection in
+        guard let context, let target, let connection, let wire = marfa_http_context(connection) else { return nil }
+        let exchange = Exchange(
+          origin: Listener.at(context).origin, target: String(cString: target), connection: connection,
+          wire: Unmanaged<Wire>.fromOpaque(wire).takeUnretainedValue())
+        return Unmanaged.passRetained(exchange).toOpaque()
+      },
+      { context, _, slot, why in
+        guard let context, let slot, let pointer = slot.pointee else { return }
+        slot.pointee = nil
+        let exchange = Unmanaged<Exchange>.fromOpaque(pointer).takeRetainedValue()
+        guard exchange.hasHead else { return }
+        Listener.at(context).service.ended(exchange, completed: why == marfa_http_completed)
+      },
+      { context, _, slot, what in
+        guard let context, let slot else { return }
+        if what == marfa_http_connection_started {
+          let wire = Wire(number: Listener.at(context).service.connected())
+          slot.pointee = Unmanaged.passRetained(wire).toOpaque()
+        } else if let wire = slot.pointee {
+          Unmanaged<Wire>.fromOpaque(wire).release()
+          slot.pointee = nil
+        }
+      })
+    guard daemon != nil else {
+      close(socket)
+      throw .broken("libmicrohttpd does not start")
+    }
+  }
+
+  /// A socket on a port of our choice. Not one of the system's own choosing: while this server is down, another test's
+  /// connection could be given it.
+  private func freeSocket() throws(ServerRefusal) -> CInt {
+    for _ in 0..<200 {
+      let port = UInt16.random(in: 15_000..<32_000)
+      guard case .success(let socket) = bound(to: port) else { continue }
+      self.port = port
+      return socket
+    }
+    return try bound(to: 0).get()
+  }
+
+  private func bound(to port: UInt16) -> Result<CInt, ServerRefusal> {
     let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-    guard socket >= 0 else { throw .broken("socket: \(Errno.last)") }
+    guard socket >= 0 else { return .failure(.broken("socket: \(Errno.last)")) }
+    // Connections of this server's last life may still be ending.
     var yes: CInt = 1
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<CInt>.size))
     var name = sockaddr_in()
@@ -58,16 +110,10 @@ final class Listener: @unchecked Sendable {
     }
     guard code == 0 else {
       close(socket)
-      throw .broken("\(address):\(port): \(Errno(code))")
+      return .failure(.broken("\(address):\(port): \(Errno(code))"))
     }
-    port = UInt16(bigEndian: name.sin_port)
-    daemon = marfa_http_start(
-      socket, Unmanaged.passUnretained(self).toOpaque(), Listener.handle, Listener.began, Listener.completed,
-      Listener.connected)
-    guard daemon != nil else {
-      close(socket)
-      throw .broken("libmicrohttpd does not start")
-    }
+    self.port = UInt16(bigEndian: name.sin_port)
+    return .success(socket)
   }
 
   /// Ends every connection; returns once their threads are gone.
@@ -76,43 +122,16 @@ final class Listener: @unchecked Sendable {
     daemon = nil
   }
 
-  private static func listener(_ context: UnsafeMutableRawPointer) -> Listener {
+  /// The listener a callback is for. The daemon is stopped before its listener goes.
+  private static func at(_ context: UnsafeMutableRawPointer) -> Listener {
     Unmanaged<Listener>.fromOpaque(context).takeUnretainedValue()
   }
 
-  private static let connected: MHD_NotifyConnectionCallback = { context, _, slot, what in
-    guard let context, let slot else { return }
-    if what == marfa_http_connection_started {
-      slot.pointee = Unmanaged.passRetained(Wire(number: listener(context).service.connected())).toOpaque()
-    } else if let wire = slot.pointee {
-      Unmanaged<Wire>.fromOpaque(wire).release()
-      slot.pointee = nil
-    }
-  }
-
-  private static let began:
-    @convention(c) (UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?) -> UnsafeMutableRawPointer? = {
-      context, target, connection in
-      guard let context, let target, let connection, let wire = marfa_http_context(connection) else { return nil }
-      let exchange = Exchange(
-        origin: listener(context).origin, target: String(cString: target), connection: connection,
-        wire: Unmanaged<Wire>.fromOpaque(wire).takeUnretainedValue())
-      return Unmanaged.passRetained(exchange).toOpaque()
-    }
-
-  private static let completed: MHD_RequestCompletedCallback = { context, _, slot, why in
-    guard let context, let slot, let pointer = slot.pointee else { return }
-    slot.pointee = nil
-    let exchange = Unmanaged<Exchange>.fromOpaque(pointer).takeRetainedValue()
-    if exchange.hasHead {
-      listener(context).service.ended(exchange, completed: why == marfa_http_completed)
-    }
-  }
-
-  private static let handle: MHD_AccessHandlerCallback = { context, connection, _, method, _, data, size, slot in
-    guard let context, let method, let size, let pointer = slot?.pointee else { return marfa_http_no }
-    let service = listener(context).service
-    let exchange = Unmanaged<Exchange>.fromOpaque(pointer).takeUnretainedValue()
+  /// A request's head, then its body in pieces, then its end.
+  private func handle(
+    _ exchange: Exchange, _ method: UnsafePointer<CChar>, _ data: UnsafePointer<CChar>?,
+    _ size: UnsafeMutablePointer<Int>
+  ) -> MHD_Result {
     if !exchange.hasHead {
       exchange.hasHead = true
       exchange.readHead(method: String(cString: method))
@@ -126,7 +145,7 @@ final class Listener: @unchecked Sendable {
       return service.received(exchange, bytes) ? marfa_http_yes : marfa_http_no
     }
     guard let (answer, delivery) = service.answer(exchange) else { return marfa_http_no }
-    return queue(answer, delivery, exchange, service)
+    return Listener.queue(answer, delivery, exchange, service)
   }
 
   /// Hands an answer to libmicrohttpd.
@@ -148,7 +167,6 @@ final class Listener: @unchecked Sendable {
       }
     } else {
       let reader = BodyReader(answer.body, delivery, exchange, service)
-      exchange.reader = reader
       response = MHD_create_response_from_callback(
         answer.body.count.map { UInt64($0) } ?? marfa_http_unknown_size, 1 << 18,
         { context, position, buffer, size in

@@ -131,6 +131,11 @@ struct NoRoomTests {
     #expect(try copy.queue.counts().total == 1)
     #expect(try copy.blobs.cache().held == 0)
     copy.tree.settle()
+    // A program just being started by another test holds copies of our open files until it runs.
+    for _ in 0..<1_000_000 {
+      if try VolumeRoom.of(copy.blobsFolder).available >= left - (1 << 20) { break }
+      sched_yield()
+    }
     #expect(try VolumeRoom.of(copy.blobsFolder).available >= left - (1 << 20))
     try checkInvariants(copy)
   }

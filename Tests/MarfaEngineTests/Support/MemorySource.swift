@@ -103,9 +103,12 @@ final class MemorySource: ByteSource {
 
   final class Transfer: BytesTransfer {
     let isCanceled = Lock<Bool>(.leaf, false)
-    let isPaused = Lock<Bool>(.leaf, false)
+    /// Pauses less resumptions: one to go on may come before the pause itself is noted.
+    private let pauses = Lock<Int>(.leaf, 0)
+    var isPaused: Bool { pauses.withLock { $0 > 0 } }
     func cancel() { isCanceled.withLock { $0 = true } }
-    func resume() { isPaused.withLock { $0 = false } }
+    func pause() { pauses.withLock { $0 += 1 } }
+    func resume() { pauses.withLock { $0 -= 1 } }
   }
 
   func bytes(
@@ -152,7 +155,7 @@ final class MemorySource: ByteSource {
       if transfer.isCanceled.withLock({ $0 }) { return .failure(.canceled) }
       let allowed = state.withLock { $0.allowed }
       let left = (allowed ?? .max) - (position - range.lowerBound)
-      if left <= 0 || transfer.isPaused.withLock({ $0 }) {
+      if left <= 0 || transfer.isPaused {
         usleep(200)
         continue
       }
@@ -163,7 +166,7 @@ final class MemorySource: ByteSource {
       let flow = bytes.withUnsafeBytes { handler(.bytes($0)) }
       position = next
       if flow == .stop { return position < range.upperBound ? .failure(.canceled) : .success(()) }
-      if flow == .pause { transfer.isPaused.withLock { $0 = true } }
+      if flow == .pause { transfer.pause() }
     }
     if let failure = answer.failure { return .failure(failure) }
     return .success(())

@@ -27,7 +27,7 @@ enum Decode {
     return version
   }
 
-  /// The name of a type, a tag or a namespace: not empty, no longer than 1024 bytes, without control characters.
+  /// The name of a type or a namespace: not empty, no longer than 1024 bytes, without control characters.
   static func name(_ value: JSON?, _ what: String) throws(RemoteFailure) -> String {
     let name = try text(value, what)
     guard isName(name) else { throw .unreadable("\(what) is no name") }
@@ -89,7 +89,14 @@ extension ItemMetadata {
     var tags: Set<String> = []
     if let value = object["tags"], value != .null {
       guard let array = value.array else { throw .unreadable("an item's tags are no array") }
-      for tag in array { tags.insert(try Decode.name(tag, "a tag")) }
+      for tag in array {
+        // A person's own words: one odd character must not keep a whole copy from being read.
+        let text = try Decode.text(tag, "a tag")
+        guard !text.isEmpty, text.utf8.count <= 4096, !text.utf8.contains(0) else {
+          throw .unreadable("a tag is no name")
+        }
+        tags.insert(text)
+      }
     }
     self.tags = tags.sorted()
     extensions = [:]

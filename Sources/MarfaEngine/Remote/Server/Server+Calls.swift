@@ -29,7 +29,7 @@ extension Server {
     case .success(let answer):
       Log.debug(
         "\(request.method.rawValue) \(path): \(answer.head.status), request \(answer.head.requestID ?? "unnamed")")
-    case .failure(let failure): Log.debug("\(request.method.rawValue) \(path): \(failure)")
+    case .failure(let failure): Log.debug("\(request.method.rawValue) \(path): \(failure.inLog)")
     }
     return try result.get()
   }
@@ -53,6 +53,17 @@ extension Server {
     let request = request(
       .get, path, query: parts.isEmpty ? nil : parts.joined(separator: "&"), authorized: authorized)
     return try json(try call(request, cancellation))
+  }
+}
+
+extension RemoteFailure {
+  /// Without a word of the answer's body.
+  fileprivate var inLog: String {
+    switch self {
+    case .refused(let refusal): "refused (\(refusal.status) \(refusal.code)), request \(refusal.requestID ?? "unnamed")"
+    case .busy(let status, _, _): "busy (\(status))"
+    case .unreachable, .timedOut, .notTheServers, .contractMismatch, .unreadable, .file, .canceled: description
+    }
   }
 }
 

@@ -109,8 +109,8 @@ extension ServerEvent {
       id = text
     } else {
       switch content {
-      case .streamCursor, .streamLive, .catchupTooOld, .cursorAhead, .streamIncomplete: break
-      case .item, .purged, .edge, .metadata, .unknown:
+      case .streamCursor, .streamLive, .catchupTooOld, .cursorAhead, .streamIncomplete, .unknown: break
+      case .item, .purged, .edge, .metadata:
         throw .unreadable("an event comes without its id, so the cursor could not move past it")
       }
     }

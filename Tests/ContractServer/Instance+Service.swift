@@ -2,7 +2,7 @@ import Glibc
 import MarfaEngine
 
 /// A request on its way through the server: what came, what it does to the records, what goes back.
-extension ContractServer: Service {
+extension Instance: Service {
   func connected() -> Int {
     ledger.update { state in
       state.stats.connections += 1
@@ -135,7 +135,10 @@ extension ContractServer: Service {
     let exchange = inquiry.exchange
     if exchange.origin == .instance { answer.headers.append(("X-Request-ID", "req-\(exchange.number)")) }
     ledger.record(exchange.number) { $0.status = answer.status }
-    if answer.status < 300, delivery.end == nil, answer.contract == ["0"] { know(exchange) }
+    // A result that is no longer kept was one all the same.
+    let isDone = answer.status < 300 || answer.headers.contains { $0.value == "idempotency_result_not_retained" }
+    let isReadable = !exchange.effects.contains { if case .body = $0 { true } else { false } }
+    if isDone, isReadable, delivery.end == nil, answer.contract == ["0"] { know(exchange) }
     if let wait = answer.headers.first(where: { $0.name == "Retry-After" }).flatMap({ Double($0.value) }) {
       ledger.update { $0.notBefore[exchange.haste] = Clock.now + wait }
     }

@@ -2,7 +2,7 @@ import Glibc
 import MarfaEngine
 
 /// What clients must never do, noticed.
-extension ContractServer {
+extension Instance {
   /// The key a request names.
   func credential(_ exchange: Exchange) -> APIKey? {
     guard let text = exchange.headers["authorization"], text.hasPrefix("Bearer ") else { return nil }
@@ -151,7 +151,7 @@ extension ContractServer {
     ledger.update { state in
       for row in exchange.makesKnown {
         state.unanswered.remove(row)
-        state.answered.insert(row)
+        if state.answered.insert(row).inserted { exchange.madeKnown.append(row) }
       }
       if let (fingerprint, _) = exchange.creates { state.lostCreates[fingerprint] = nil }
     }
@@ -161,6 +161,11 @@ extension ContractServer {
   func unknow(_ exchange: Exchange) {
     guard !exchange.makesKnown.isEmpty else { return }
     ledger.update { state in
+      // It was on its way and did not arrive whole.
+      for row in exchange.madeKnown {
+        state.answered.remove(row)
+        state.unanswered.insert(row)
+      }
       // An earlier answer to the same create stands.
       if let (fingerprint, id) = exchange.creates,
         exchange.makesKnown.contains(where: { !state.answered.contains($0) })

@@ -4,7 +4,7 @@ import Testing
 @testable import MarfaEngine
 
 @Suite("What a server tells")
-struct EventTests {
+struct FollowedEventTests {
   /// Applies the same events to a copy without a network.
   private func event(_ id: String, _ name: String, _ content: ServerEvent.Content) -> ServerEvent {
     ServerEvent(id: id, name: name, content: content, raw: [:])

@@ -1,0 +1,283 @@
+import Glibc
+
+/// Files made a moment ago that the store has no rows of yet.
+///
+/// A program that copies ten thousand small files makes, writes and closes each within a few dozen microseconds; a
+/// transaction for each would cost ten times that. So a new file is kept here while it is written, and when it is closed
+/// one line in a file beside the store (the journal) says all of it: that survives this process. Its rows are made a moment
+/// later, those of many files in one transaction.
+///
+/// Nobody sees a difference: a look-up and a stat find it here, and everything else that reads or changes the store has
+/// these rows made first (``Store/write(_:)`` and ``Store/read(settled:_:)`` call ``begin(_:all:)``).
+final class NewFiles: StorePrologue {
+  /// A new file.
+  private struct File {
+    /// As a stat shows it.
+    var node: Node
+    var parent: Int64
+    var name: FileName
+    var staged: StagedFile
+    /// Set when it was closed: what it will be sealed as.
+    var seal: Seal?
+    /// Its rows are being made: whoever would change it changes the rows, once they are there.
+    var isOnItsWay = false
+  }
+
+  private struct Seal {
+    var hash: BlobHash
+    var size: Int64
+    var mimeType: String
+  }
+
+  private struct Place: Hashable {
+    var parent: Int64
+    var name: FileName
+  }
+
+  private struct State {
+    var files: [Int64: File] = [:]
+    var places: [Place: Int64] = [:]
+    /// When a directory last got a new file.
+    var touched: [Int64: Timestamp] = [:]
+    /// Those on their way in the transaction under way.
+    var leaving: [Int64] = []
+    var isFlushWanted = false
+    /// Lines in the journal whose rows are not made.
+    var journaled: Set<Int64> = []
+  }
+
+  private let store: Store
+  private let blobs: BlobStore
+  private unowned let tree: Tree
+  private let journal: NewFileJournal
+  private let state = Lock<State>(.leaf, State())
+  private let flusher = WorkQueue(name: "marfa-new-files", threads: 1)
+
+  /// Beyond so many, making one more makes the rows of all first: memory stays bounded.
+  private static let most = 4096
+  /// How long a closed one waits for others, in microseconds.
+  private static let patience: UInt32 = 10_000
+
+  init(_ tree: Tree, store: Store, blobs: BlobStore) {
+    self.tree = tree
+    self.store = store
+    self.blobs = blobs
+    journal = NewFileJournal(beside: store.path)
+  }
+
+  var isEmpty: Bool { state.withLock { $0.files.isEmpty } }
+
+  /// Makes all rows there are to make, and ends.
+  func close() {
+    flusher.close()
+    do throws(MarfaError) { if !isEmpty { try store.write { _ in } } } catch {
+      Log.error("files made just now are kept beside the store, and get their rows at the next start: \(error)")
+    }
+    journal.close(isDone: isEmpty)
+  }
+
+  // MARK: - Looking
+
+  /// A new file's node, or `nil` for another's.
+  func node(_ number: Int64) -> Node? { state.withLock { $0.files.isEmpty ? nil : $0.files[number]?.node } }
+
+  /// The new file of a name.
+  func lookup(_ parent: Int64, _ name: UnsafeRawBufferPointer) -> Node? {
+    state.withLock { state in
+      guard state.touched[parent] != nil else { return nil }
+      return state.places[Place(parent: parent, name: FileName(stored: Array(name)))].flatMap { state.files[$0]?.node }
+    }
+  }
+
+  /// A directory as its new files make it.
+  func overlay(_ node: Node?) -> Node? {
+    guard var node, node.kind == .directory, let time = state.withLock({ $0.touched[node.number] }) else { return node }
+    node.mtime = max(node.mtime, time)
+    node.ctime = max(node.ctime, time)
+    return node
+  }
+
+  // MARK: - Changing
+
+  /// Makes a file; `nil` when it has to be made the ordinary way.
+  func make(_ parent: Node, _ name: FileName, mode: mode_t, owner: Owner) throws(MarfaError) -> (Node, StagedFile)? {
+    guard state.withLock({ $0.files.count < Self.most }) else { return nil }
+    let now = Timestamp.now
+    let number = try store.nodeNumbers.next()
+    let node = Node(
+      number: number, kind: .file, item: nil, local: false, mode: mode & 0o7777, uid: owner.uid,
+      // A directory with the set-group bit hands its group on (inode(7)).
+      gid: parent.mode & S_ISGID != 0 ? parent.gid : owner.gid, atime: now, mtime: now, ctime: now, links: 1,
+      content: .empty, size: 0)
+    let staged = try blobs.stage(for: number, isNew: true)
+    let place = Place(parent: parent.number, name: name)
+    let isFree = state.withLock { state in
+      guard state.places[place] == nil else { return false }
+      state.files[number] = File(node: node, parent: parent.number, name: name, staged: staged)
+      state.places[place] = number
+      state.touched[parent.number] = now
+      return true
+    }
+    guard isFree else {
+      blobs.discard(staged)
+      throw .file(.exists)
+    }
+    // So that what a crash leaves of it can be called by its name. Without that line it is only called otherwise.
+    if let file = state.withLock({ $0.files[number] }) { _ = record(file) }
+    return (node, staged)
+  }
+
+  /// Changes a new file's attributes and answers it; `nil` for a file whose rows are to be changed.
+  func setAttributes(_ number: Int64, _ changes: NodeChanges) -> Node? {
+    let changed = state.withLock { state -> File? in
+      guard state.files[number]?.isOnItsWay == false else { return nil }
+      state.files[number]?.node.apply(changes, at: .now)
+      return state.files[number]
+    }
+    guard let changed else { return nil }
+    if changed.seal != nil { guard record(changed) else { return nil } }
+    return changed.node
+  }
+
+  /// A new file is closed: it survives this process when this returns. `nil` for a file with rows, which is sealed there.
+  func seal(_ staged: StagedFile, mtime: Timestamp) throws(MarfaError) -> Node? {
+    guard let name = state.withLock({ $0.files[staged.node].flatMap { $0.isOnItsWay ? nil : $0.name } }) else {
+      return nil
+    }
+    let (hash, size) = try staged.finish()
+    let mimeType = MIMEType.of(name.bytes, path: staged.path)
+    let closed = state.withLock { state -> File? in
+      guard var file = state.files[staged.node], !file.isOnItsWay else { return nil }
+      file.seal = Seal(hash: hash, size: size, mimeType: mimeType)
+      file.node.content = .blob(hash)
+      file.node.size = size
+      file.node.mtime = mtime
+      file.node.ctime = max(file.node.ctime, mtime)
+      state.files[staged.node] = file
+      return file
+    }
+    guard let closed, record(closed) else { return nil }
+    wantFlush()
+    return closed.node
+  }
+
+  /// A new file is not to be: answers where its name was, `nil` for a file with rows.
+  func abandon(_ number: Int64) -> (parent: Int64, name: FileName)? {
+    state.withLock { state in
+      guard let file = state.files[number], !file.isOnItsWay, file.seal == nil else { return nil }
+      state.files[number] = nil
+      state.journaled.remove(number)
+      state.places[Place(parent: file.parent, name: file.name)] = nil
+      return (file.parent, file.name)
+    }
+  }
+
+  /// The bytes of one that is closed and has no rows, for reading them.
+  func descriptor(of hash: BlobHash) -> Descriptor? {
+    state.withLock { state in
+      state.files.isEmpty ? nil : state.files.values.first { $0.seal?.hash == hash }?.staged.descriptor
+    }
+  }
+
+  private func record(_ file: File) -> Bool {
+    state.withLock { _ = $0.journaled.insert(file.node.number) }
+    let line = NewFileJournal.Line(
+      node: file.node, parent: file.parent, name: file.name, staged: file.staged.id, size: file.seal?.size)
+    do throws(Errno) {
+      try journal.append(line)
+      return true
+    } catch {
+      // No room for the line, most likely. The rows are made now, then: their failure is the caller's to tell.
+      return false
+    }
+  }
+
+  private func wantFlush() {
+    let begins = state.withLock { state in
+      defer { state.isFlushWanted = true }
+      return !state.isFlushWanted
+    }
+    guard begins else { return }
+    flusher.post { [weak self] in
+      usleep(Self.patience)
+      self?.flush()
+    }
+  }
+
+  private func flush() {
+    state.withLock { $0.isFlushWanted = false }
+    do throws(MarfaError) { try store.write(all: false) { _ in } } catch {
+      Log.error("files made just now can't get their rows yet: \(error)")
+      // What they said stays in the journal. It is tried again, not at once.
+      usleep(1_000_000)
+      if !isEmpty { wantFlush() }
+    }
+  }
+
+  // MARK: - In a transaction
+
+  func begin(_ connection: Connection, all: Bool) throws(MarfaError) {
+    let going = state.withLock { state -> [File] in
+      guard !state.files.isEmpty else { return [] }
+      let numbers = state.files.values.filter { all || $0.seal != nil }.map(\.node.number).sorted()
+      for number in numbers { state.files[number]?.isOnItsWay = true }
+      state.leaving = numbers
+      return numbers.compactMap { state.files[$0] }
+    }
+    guard !going.isEmpty else { return }
+    let now = Timestamp.now
+    let outbox = Outbox(connection, now: now, settling: tree.settings.settling)
+    let change = Tree.Change(connection: connection, outbox: outbox, now: now, tree: tree)
+    var directories: [Int64: Node] = [:]
+    for file in going {
+      if directories[file.parent] == nil { directories[file.parent] = try connection.node(file.parent) }
+      // A directory with a new file in it is not removed without its rows being made first.
+      guard let directory = directories[file.parent] else { continue }
+      try insert(file, in: directory, change)
+    }
+    for number in directories.keys { try connection.touch(number, at: state.withLock { $0.touched[number] } ?? now) }
+  }
+
+  private func insert(_ file: File, in directory: Node, _ change: Tree.Change) throws(MarfaError) {
+    let connection = change.connection
+    var node = file.node
+    var name = file.name
+    if try connection.child(directory.number, name) != nil {
+      // An event brought one of this name in between.
+      name = try connection.freeName(directory.number, name)
+      tree.notify(
+        [.entry(parent: directory.number, name: file.name), .entry(parent: directory.number, name: name)], in: change)
+    }
+    guard let seal = file.seal else {
+      node = try connection.insertNode(node, numbered: node.number)
+      return try connection.insertEntry(directory.number, name, node: node.number)
+    }
+    node.content = .empty
+    node.size = 0
+    node = try connection.insertNode(node, numbered: node.number)
+    try connection.insertEntry(directory.number, name, node: node.number)
+    _ = try change.seal(file.staged, seal.hash, size: seal.size, mimeType: seal.mimeType, mtime: file.node.mtime)
+  }
+
+  func committed() {
+    let isDone = state.withLock { state -> Bool in
+      for number in state.leaving {
+        guard let file = state.files.removeValue(forKey: number) else { continue }
+        state.places[Place(parent: file.parent, name: file.name)] = nil
+        state.journaled.remove(number)
+      }
+      if state.files.isEmpty { state.touched = [:] }
+      let hadAny = !state.leaving.isEmpty
+      state.leaving = []
+      return hadAny && state.journaled.isEmpty
+    }
+    if isDone { journal.clear { state.withLock { $0.journaled.isEmpty } } }
+  }
+
+  func rolledBack() {
+    state.withLock { state in
+      for number in state.leaving { state.files[number]?.isOnItsWay = false }
+      state.leaving = []
+    }
+  }
+}

@@ -1,0 +1,101 @@
+import Glibc
+import MarfaEngine
+import MarfaFS
+
+/// `fetch`, `evict` and `trim`: bytes brought here, and let go of.
+enum BytesCommands {
+  static func run(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    switch line.command {
+    case .trim: try trim(line)
+    case .evict: try evict(line)
+    default: try fetch(line)
+    }
+  }
+
+  private static func trim(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    guard line.operands.count <= 1 else {
+      throw CommandLineParser.usage("trim takes one store or one path in its mount")
+    }
+    let access = try StoreAccess.writing(try StoreTarget(line.operands.first))
+    defer { access.close() }
+    try say(try access.run(ControlRequest("trim")), line)
+  }
+
+  private static func evict(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    if line.has(.all) {
+      guard line.operands.isEmpty else { throw CommandLineParser.usage("--all is everything: name nothing beside it") }
+      let access = try StoreAccess.writing(try StoreTarget(line.value(.store)))
+      defer { access.close() }
+      return try say(try access.run(ControlRequest("evict", ["all": true])), line)
+    }
+    guard !line.operands.isEmpty else {
+      throw CommandLineParser.usage("name the files whose bytes are to go, or --all")
+    }
+    var removed: Int64 = 0
+    var kept: Int64 = 0
+    for word in line.operands {
+      let item = try ItemWord(word, store: line.value(.store), filesToo: true)
+      let access = try StoreAccess.writing(item.target)
+      defer { access.close() }
+      let result = try access.run(ControlRequest("evict", item.arguments))
+      removed += result.count("removed")
+      kept += result.count("kept")
+    }
+    try say(["removed": .integer(removed), "kept": .integer(kept)], line)
+  }
+
+  private static func say(_ result: JSON.Object, _ line: CommandLineParser.Line) throws(CommandFailure) {
+    guard !line.has(.json) else { return try Output.print(result) }
+    let kept = result.count("kept")
+    try Output.print(
+      "\(Bytes.text(result.count("removed"))) were let go"
+        + (kept > 0 ? "; of \(kept) files they stay: pinned, open, or only here" : ""))
+  }
+
+  /// `fetch [ITEM...]`: without a word, every attachment that is not here.
+  private static func fetch(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    var requests: [(target: StoreTarget, arguments: JSON.Object)] = []
+    for word in line.operands {
+      let item = try ItemWord(word, store: line.value(.store), filesToo: true)
+      requests.append((item.target, item.arguments))
+    }
+    if requests.isEmpty { requests = [(try StoreTarget(line.value(.store)), [:])] }
+    var done: JSON.Object = ["fetched": 0, "fetched_bytes": 0, "failed": 0]
+    for request in requests {
+      let result = try fetch(request.target, request.arguments)
+      for key in ["fetched", "fetched_bytes", "failed"] { done[key] = .integer(done.count(key) + result.count(key)) }
+    }
+    let failed = done.count("failed")
+    guard failed == 0 else {
+      throw CommandFailure(
+        .environment, "not_fetched",
+        "\(failed) files could not be fetched; \"marfa-mount cache\" says why", details: ["fetched": .object(done)])
+    }
+    try Output.print(
+      line.has(.json)
+        ? JSON.object(done).text
+        : "Fetched \(done.count("fetched")) files, \(Bytes.text(done.count("fetched_bytes")))")
+  }
+
+  /// One fetch, to its end.
+  private static func fetch(_ target: StoreTarget, _ arguments: JSON.Object) throws(CommandFailure) -> JSON.Object {
+    let access = try StoreAccess.writing(target)
+    defer { access.close() }
+    let job = try access.run(ControlRequest("fetch", arguments))["job"] ?? .null
+    var progress = ProgressLine()
+    defer { progress.clear() }
+    while true {
+      let now = try access.run(ControlRequest("fetching", ["job": job]))
+      if now["over"]?.bool == true {
+        // One that failed alone says how.
+        if now.count("files") <= 1, let failure = now["error"].flatMap({ CommandFailure($0) }) { throw failure }
+        return now
+      }
+      let (bytes, all) = (now.count("fetched_bytes"), now.count("bytes"))
+      progress.show(
+        "\(now.count("fetched")) of \(now.count("files")) files, \(Bytes.text(bytes))"
+          + (all > 0 ? " of \(Bytes.text(all))" : ""), share: all > 0 ? Double(bytes) / Double(all) : nil)
+      usleep(200_000)
+    }
+  }
+}

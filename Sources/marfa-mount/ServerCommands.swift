@@ -1,0 +1,212 @@
+import Glibc
+import MarfaEngine
+import MarfaFS
+
+/// `hydrate`, `retry`, `pause`, `resume`, and `queue --wait`: what a person has a live mount do with its server.
+enum ServerCommands {
+  /// Microseconds between two questions of one who waits.
+  private static let pause: UInt32 = 250_000
+
+  static func run(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    var words = line.operands
+    let target = try StoreTarget(words.popLast())
+    guard words.isEmpty else {
+      throw CommandLineParser.usage("\(line.command.rawValue) takes one store or one path in its mount")
+    }
+    let access = try StoreAccess.writing(target)
+    defer { access.close() }
+    switch line.command {
+    case .hydrate: try hydrate(access, line)
+    case .queue: try waitForQueue(access, line)
+    default:
+      let result = try access.run(ControlRequest(line.command.rawValue))
+      try Output.print(line.has(.json) ? JSON.object(result).text : ServerText.done(line.command, result))
+    }
+  }
+
+  // MARK: - hydrate
+
+  /// Brings the whole list again, and waits until it is here.
+  private static func hydrate(_ access: StoreAccess, _ line: CommandLineParser.Line) throws(CommandFailure) {
+    let begun = try access.run(ControlRequest("hydrate"))
+    var progress = ProgressLine()
+    defer { progress.clear() }
+    while true {
+      let now = try access.run(ControlRequest("progress"))
+      if now.count("hydrations") > begun.count("hydrations") {
+        progress.clear()
+        try Output.print(
+          line.has(.json)
+            ? JSON.object(now).text : "Everything is here that \(Output.safe(now["server"]?.string ?? "")) has")
+        return
+      }
+      try refuseLostKey(now)
+      if now["hydrated_items"] == nil, let trouble = now["trouble"]?.string {
+        throw CommandFailure(.environment, "offline", "\(trouble). The list is brought as soon as it can be")
+      }
+      progress.show(
+        "\(now.count("hydrated_items")) items, \(now.count("hydrated_edges")) edges brought from "
+          + (now["server"]?.string ?? ""))
+      usleep(pause)
+    }
+  }
+
+  // MARK: - queue --wait
+
+  /// Waits until nothing waits to be sent any more; fails when what is left can't be sent as things are.
+  private static func waitForQueue(_ access: StoreAccess, _ line: CommandLineParser.Line) throws(CommandFailure) {
+    var progress = ProgressLine()
+    defer { progress.clear() }
+    var most: Int64 = 0
+    var mostBytes: Int64 = 0
+    while true {
+      let now = try access.run(ControlRequest("progress"))
+      let moving = now.count("moving")
+      guard moving > 0 else {
+        progress.clear()
+        return try finish(now, line)
+      }
+      try refuseStandstill(now)
+      let bytes = max(0, now.count("bytes") - now.count("bytes_sent"))
+      most = max(most, moving)
+      mostBytes = max(mostBytes, bytes)
+      let share =
+        mostBytes > 1 << 20
+        ? 1 - Double(bytes) / Double(mostBytes) : 1 - Double(moving) / Double(max(most, 1))
+      let why = now["queue_trouble"]?.string ?? now["trouble"]?.string
+      progress.show(
+        "\(moving) writes" + (bytes > 0 ? ", \(Bytes.text(bytes))" : "") + " to send"
+          + (why.map { ": \($0)" } ?? ""), share: share)
+      usleep(pause)
+    }
+  }
+
+  private static func finish(_ queue: JSON.Object, _ line: CommandLineParser.Line) throws(CommandFailure) {
+    guard queue.count("total") > 0 else {
+      return try Output.print(line.has(.json) ? JSON.object(queue).text : "Everything is sent")
+    }
+    throw CommandFailure(
+      .store, "not_sent",
+      "not everything could be sent: \(QueueText.summary(queue)). \"marfa-mount queue\" shows each, and what to do",
+      details: ["queue": .object(queue)])
+  }
+
+  /// Nothing will go out, however long one waits.
+  private static func refuseStandstill(_ now: JSON.Object) throws(CommandFailure) {
+    let count = now.count("moving")
+    let waiting = count == 1 ? "1 write waits" : "\(count) writes wait"
+    guard let server = now["server"]?.string else {
+      throw CommandFailure(
+        .store, "no_server", "\(waiting), and the store has no server; mount it with one: --server URL --key-file FILE")
+    }
+    guard now["connected"]?.bool == true else {
+      let advice = now["advice"]?.string ?? "there is no key for \(server)"
+      throw CommandFailure(.credential, "not_connected", "\(waiting): \(advice)")
+    }
+    try refuseLostKey(now)
+    if now["paused"]?.bool == true {
+      throw CommandFailure(.store, "paused", "\(waiting), and sending is paused; \"marfa-mount resume\" goes on")
+    }
+  }
+
+  private static func refuseLostKey(_ now: JSON.Object) throws(CommandFailure) {
+    guard now["key_refused"]?.bool == true else { return }
+    throw CommandFailure(
+      .credential, "key_refused",
+      "\(now["server"]?.string ?? "the server") does not accept the key; mount again with another: --key-file FILE, or "
+        + "MARFA_API_KEY")
+  }
+}
+
+/// `release`, `withdraw` and `discard`: what a person does with writes of the queue, by their numbers.
+enum WriteCommands {
+  static func run(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    guard !line.operands.isEmpty else {
+      throw CommandLineParser.usage("name the write by its number, as \"marfa-mount queue\" shows it")
+    }
+    var numbers: [Int64] = []
+    for word in line.operands {
+      guard let number = Int64(word), number > 0 else {
+        throw CommandLineParser.usage("\"\(word)\" is no write's number; \"marfa-mount queue\" shows them")
+      }
+      numbers.append(number)
+    }
+    let access = try StoreAccess.writing(try StoreTarget(line.value(.store)))
+    defer { access.close() }
+    var results: [JSON] = []
+    for number in numbers {
+      do throws(CommandFailure) {
+        results.append(.object(try access.run(ControlRequest(line.command.rawValue, ["write": .integer(number)]))))
+        if !line.has(.json) { try Output.print(ServerText.done(line.command, ["write": .integer(number)])) }
+      } catch {
+        var failure = error
+        if numbers.count > 1 { failure.details["done"] = .array(results) }
+        throw failure
+      }
+    }
+    if line.has(.json) { try Output.print(["writes": .array(results)]) }
+  }
+}
+
+/// `pin` and `unpin`.
+enum PinCommands {
+  static func run(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    guard !line.operands.isEmpty else { throw CommandLineParser.usage("name the item to \(line.command.rawValue)") }
+    var results: [JSON] = []
+    for word in line.operands {
+      let item = try ItemWord(word, store: line.value(.store), filesToo: true)
+      let access = try StoreAccess.writing(item.target)
+      defer { access.close() }
+      let result = try access.run(ControlRequest(line.command.rawValue, item.arguments))
+      results.append(.object(result))
+      if !line.has(.json) {
+        let title = Output.safe(result["title"]?.string ?? word)
+        try Output.print(line.command == .pin ? "Pinned \(title)" : "Let \(title) go: it is not pinned any more")
+      }
+    }
+    if line.has(.json) { try Output.print(["items": .array(results)]) }
+  }
+}
+
+/// What was done, in words.
+enum ServerText {
+  static func done(_ command: Command, _ result: JSON.Object) -> String {
+    let number = result.count("write")
+    return switch command {
+    case .retry: "Trying \(Output.safe(result["server"]?.string ?? "the server")) now"
+    case .pause:
+      "Sending is paused until \"marfa-mount resume\", or until the mount ends. Queue: \(QueueText.summary(result))"
+    case .resume: "Sending goes on. Queue: \(QueueText.summary(result))"
+    case .release: "Write \(number) goes again"
+    case .withdraw: "Write \(number) is taken back"
+    case .discard: "Write \(number) is given up"
+    default: ""
+    }
+  }
+
+  /// How the store stands with its server, for `status`.
+  static func server(_ status: JSON.Object) -> [String] {
+    guard let server = status["server"]?.string else { return ["none: this store is complete in itself"] }
+    var lines: [String] = []
+    if status["connected"]?.bool == true {
+      lines.append(server + (status["online"]?.bool == true ? ": online" : ": not online"))
+    } else {
+      lines.append(server + ": not asked")
+    }
+    if status["hydrated_items"] != nil {
+      lines.append(
+        "bringing the list of what is there: \(status.count("hydrated_items")) items and "
+          + "\(status.count("hydrated_edges")) edges so far")
+    } else {
+      switch status["hydration"]?.string {
+      case HydrationState.complete.rawValue: break
+      case HydrationState.expired.rawValue: lines.append("the list here is old, and is to be brought again")
+      default: lines.append("the list of what is there has not been brought yet")
+      }
+    }
+    for key in ["trouble", "queue_trouble", "advice"] {
+      if let words = status[key]?.string, !lines.contains(words) { lines.append(words) }
+    }
+    return lines
+  }
+}

@@ -1,0 +1,1 @@
+../../MarfaEngineTests/Support/MemorySource.swift

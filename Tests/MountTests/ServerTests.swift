@@ -1,0 +1,232 @@
+import CLinux
+import ContractServer
+import Foundation
+import MarfaEngine
+import Testing
+
+@Suite("A mount that has a server", .serialized, .enabled(if: Machine.canMount, Machine.needsMount))
+struct ServerTests {
+  @Test("and another of it show the same, while both are written to")
+  func converge() throws {
+    let served = try Served()
+    try served.withMounts(2) { mounts in
+      let a = mounts[0]
+      let b = mounts[1]
+      try a.shell("mkdir Sicily; for n in 1 2 3 4 5; do echo a$n > Sicily/a$n.txt; done")
+      try b.shell("mkdir Norway; for n in 1 2 3 4 5; do echo b$n > Norway/b$n.txt; done")
+      try a.send()
+      try b.send()
+      let all = 12
+      #expect(eventually(seconds: 30) { (try? a.names().count) == all && (try? b.names().count) == all })
+      try a.shell("mv Norway/b1.txt Sicily/moved.txt; rm Norway/b2.txt; mkdir Sicily/Etna")
+      try b.shell("mv Sicily/a1.txt Sicily/first.txt; rm Sicily/a2.txt")
+      try a.send()
+      try b.send()
+      let wanted = [
+        "./Norway", "./Norway/b3.txt", "./Norway/b4.txt", "./Norway/b5.txt", "./Sicily", "./Sicily/Etna",
+        "./Sicily/a3.txt", "./Sicily/a4.txt", "./Sicily/a5.txt", "./Sicily/first.txt", "./Sicily/moved.txt",
+      ]
+      for mount in mounts { try expect(wanted, in: mount) }
+      for path in ["Norway/b3.txt", "Sicily/first.txt", "Sicily/moved.txt"] {
+        let hash = try a.attribute("user.marfa.hash", of: path)
+        #expect(hash != nil)
+        #expect(try b.attribute("user.marfa.hash", of: path) == hash)
+        #expect(try a.attribute("user.marfa.id", of: path) == b.attribute("user.marfa.id", of: path))
+      }
+    }
+  }
+
+  /// Waits until these are the names in a mount.
+  private func expect(_ wanted: [String], in mount: Mount) throws {
+    _ = eventually(seconds: 30) { (try? mount.names().map { String($0) }) == wanted }
+    #expect(try mount.names().map { String($0) } == wanted)
+  }
+
+  @Test("sends what was copied in and unmounted at once when it is mounted again")
+  func unmountedAtOnce() throws {
+    let served = try Served()
+    try served.withMount { mount in
+      try mount.shell("mkdir x; head -c 3000000 /dev/urandom > $1/f; cp $1/f x/")
+      try mount.unmount()
+      // It knows its server; it needs the key again.
+      try mount.start(served.again)
+      try mount.send()
+      #expect(try mount.attribute("user.marfa.upload", of: "x/f") == "stored")
+      try mount.shell("cmp x/f $1/f")
+      let id = try #require(try mount.attribute("user.marfa.id", of: "x/f"))
+      #expect(try served.server.item(id)?.blob == mount.attribute("user.marfa.hash", of: "x/f"))
+    }
+  }
+
+  @Test("works without it, says so, and catches up when it is back")
+  func offline() throws {
+    let served = try Served()
+    try served.withMount { mount in
+      mount.expectedWarnings = ["is not followed for now", "nothing is sent for now"]
+      try mount.shell("mkdir Sicily; echo one > Sicily/one.txt")
+      try mount.send()
+      served.server.stop()
+      #expect(eventually { (try? mount.attribute("user.marfa.online", of: ".")) == "no" })
+      try mount.shell("echo two > Sicily/two.txt; cat Sicily/one.txt; mv Sicily/one.txt Sicily/1.txt; mkdir Norway")
+      #expect(try mount.attribute("user.marfa.upload", of: "Sicily/two.txt") == "queued")
+      let why = try mount.attribute("user.marfa.upload_detail", of: "Sicily/two.txt")
+      #expect(why?.contains("can't be reached") == true, "\(why ?? "")")
+      let status = try mount.command(["status", mount.point])
+      #expect(status.output.contains("not online") && status.output.contains("can't be reached"), "\(status)")
+      #expect(try mount.command(["hydrate", mount.point]).status == 3)
+      // Also after a start without it.
+      try mount.unmount()
+      try mount.start(served.again)
+      #expect(try mount.text("Sicily/two.txt") == "two\n")
+      let trip = try served.server.change { try $0.createNote("From elsewhere") }
+      try served.server.start()
+      _ = try mount.command(["retry", mount.point])
+      #expect(mount.isOnline())
+      try mount.send()
+      #expect(eventually { isThere(mount.point + "/From elsewhere") }, "\(trip)")
+      let id = try #require(try mount.attribute("user.marfa.id", of: "Sicily/1.txt"))
+      #expect(try served.server.item(id)?.title == "1.txt")
+    }
+  }
+
+  @Test("goes on without a key, and says how to give one")
+  func keyless() throws {
+    let served = try Served()
+    try served.withMount { mount in
+      mount.expectedWarnings = ["there is no key for", "make another store for that server", "the key can't be read"]
+      try mount.shell("mkdir Sicily; echo one > Sicily/one.txt")
+      try mount.send()
+      try mount.unmount()
+      let outcome = try mount.command(["mount", "--log", mount.log, mount.store, mount.point])
+      #expect(outcome.status == 0 && outcome.output.contains("there is no key for it"), "\(outcome)")
+      #expect(outcome.output.contains("--key-file FILE"))
+      #expect(try mount.text("Sicily/one.txt") == "one\n")
+      try mount.shell("echo two > Sicily/two.txt")
+      let why = try mount.attribute("user.marfa.upload_detail", of: "Sicily/two.txt")
+      #expect(why?.contains("--key-file") == true, "\(why ?? "")")
+      #expect(try mount.command(["queue", mount.point, "--wait"]).status == 5)
+      #expect(try mount.command(["retry", mount.point]).status == 5)
+      #expect(try mount.command(["unmount", mount.point]).status == 0)
+      let other = try mount.command(
+        [
+          "mount", "--log", mount.log, "--server", "http://127.0.0.1:9", "--key-file", served.keyFile, mount.store,
+          mount.point,
+        ])
+      #expect(other.status == 4 && other.errors.contains("make another store for that server"), "\(other)")
+      let bad = try mount.command(
+        ["mount", "--log", mount.log, "--key-file", served.keyFile + ".not", mount.store, mount.point])
+      #expect(bad.status == 5 && bad.errors.contains("can't be read"), "\(bad)")
+      #expect(!Mount.isMounted(mount.point))
+      let fresh = try mount.command(
+        ["mount", "--log", mount.log, "--server", served.server.url, mount.folder + "/new.db", mount.point])
+      #expect(fresh.status == 5 && fresh.errors.contains("there is no key for"), "\(fresh)")
+      try mount.start(served.again)
+      try mount.send()
+    }
+  }
+
+  @Test("has its key nowhere but in the requests to it")
+  func secrecy() throws {
+    let served = try Served()
+    try served.withMount { mount in
+      try mount.shell("mkdir Sicily; echo one > Sicily/one.txt")
+      try mount.send()
+      let pid = try #require(mount.pid)
+      for name in ["cmdline", "environ"] {
+        let bytes = try Data(contentsOf: URL(fileURLWithPath: "/proc/\(pid)/\(name)"))
+        #expect(!bytes.isEmpty)
+        #expect(bytes.range(of: Data(served.server.key.utf8)) == nil, "\(name)")
+      }
+      let status = try mount.command(["status", mount.point, "--json"])
+      #expect(!status.output.contains(served.server.key))
+      try mount.unmount()
+      // The log, the store and everything beside it, byte by byte.
+      let found = try run(["grep", "-rlaF", "--", served.server.key, mount.folder])
+      #expect(found.status == 1 && found.output.isEmpty, "\(found)")
+    }
+  }
+
+  @Test("shows how far an upload is")
+  func progress() throws {
+    let served = try Served()
+    try served.withMount { mount in
+      served.server.link = Link(bytesPerSecond: 4_000_000)
+      try mount.shell("mkdir x; head -c 8000000 /dev/urandom > x/f")
+      var seen: Set<String> = []
+      let isSeen = eventually(seconds: 60) {
+        guard let attributes = try? mount.attributes(of: "x/f"), attributes["user.marfa.upload"] == "sending",
+          let progress = attributes["user.marfa.upload_progress"], progress.hasSuffix("/8000000"),
+          !progress.hasPrefix("0/"), !progress.hasPrefix("8000000/")
+        else { return false }
+        seen.insert(progress)
+        return seen.count > 2
+      }
+      #expect(isSeen, "\(seen)")
+      served.server.link = Link()
+      try mount.send()
+      #expect(try mount.attribute("user.marfa.upload", of: "x/f") == "stored")
+      #expect(try mount.attribute("user.marfa.upload_progress", of: "x/f") == nil)
+    }
+  }
+
+  @Test("says of what the server refused that it did, and keeps it")
+  func refused() throws {
+    let served = try Served()
+    try served.withMount { mount in
+      mount.expectedWarnings = ["is refused"]
+      try mount.shell("mkdir x")
+      try mount.send()
+      served.server.faults.add(
+        Fault(.refuse(status: 413, code: "too_large"), method: "POST", path: "/blobs", count: nil))
+      try mount.shell("echo bytes > x/f")
+      #expect(eventually { (try? mount.attribute("user.marfa.upload", of: "x/f")) == "refused:too_large" })
+      let why = try mount.attribute("user.marfa.upload_detail", of: "x/f")
+      #expect(why?.contains("marfa-mount discard") == true, "\(why ?? "")")
+      #expect(try mount.text("x/f") == "bytes\n")
+      let wait = try mount.command(["queue", mount.point, "--wait"])
+      #expect(wait.status == 4 && wait.errors.contains("refused"), "\(wait)")
+      let write = try #require(why?.split(separator: "discard ").last?.split(separator: "\"").first)
+      #expect(try mount.command(["discard", String(write), "--store", mount.store]).status == 0)
+      #expect(try mount.attribute("user.marfa.upload", of: "x/f") == "local")
+      #expect(try mount.text("x/f") == "bytes\n")
+      try mount.send()
+    }
+  }
+
+  @Test("reads what another wrote, and lets it go, fetches it and keeps it as it is told")
+  func bytes() throws {
+    let served = try Served()
+    try served.withMounts(2) { mounts in
+      let writer = mounts[0]
+      let other = mounts[1]
+      try writer.shell(
+        "mkdir -p x/y; head -c 3000000 /dev/urandom > x/large; echo small > x/small; echo deep > x/y/deep")
+      try writer.send()
+      #expect(eventually(seconds: 30) { isThere(other.point + "/x/y/deep") && isThere(other.point + "/x/large") })
+      try other.shell("cmp x/large \(writer.point)/x/large; cat x/small")
+      let fetched = try other.command(["fetch", other.point + "/x", "--json"])
+      #expect(fetched.status == 0, "\(fetched)")
+      for name in ["x/large", "x/small", "x/y/deep"] {
+        #expect(try other.attribute("user.marfa.held", of: name) == "yes", "\(name)")
+      }
+      #expect(try other.command(["evict", other.point + "/x/large"]).status == 0)
+      #expect(try other.attribute("user.marfa.held", of: "x/large") == "no")
+      served.server.stop()
+      other.expectedWarnings = ["not followed", "nothing is sent", "could not be", "can't be"]
+      writer.expectedWarnings = other.expectedWarnings
+      try other.shell("cat x/small x/y/deep")
+      #expect(try other.command(["fetch", other.point + "/x/large"], seconds: 120).status == 3)
+      try served.server.start()
+      _ = try other.command(["retry", other.point])
+      #expect(other.isOnline())
+      let all = try other.command(["fetch", "--store", other.store], seconds: 120)
+      #expect(all.status == 0 && all.output.hasPrefix("Fetched"), "\(all)")
+      try other.shell("cmp x/large \(writer.point)/x/large")
+      #expect(try other.command(["pin", other.point + "/x/large"]).status == 0)
+      #expect(try other.command(["evict", other.point + "/x/large"]).status == 1)
+      #expect(try other.command(["trim", other.store]).status == 0)
+      #expect(try other.command(["evict", "--all", "--store", other.store]).status == 0)
+      #expect(try other.attribute("user.marfa.held", of: "x/large") == "yes")
+    }
+  }
+}
