@@ -20,6 +20,13 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
   /// The call was cancelled, or the network closed.
   case canceled
 
+  /// The failure without what differs from one request to the next: for saying a thing once.
+  var kind: RemoteFailure {
+    guard case .refused(var refusal) = self else { return self }
+    refusal.requestID = nil
+    return .refused(refusal)
+  }
+
   /// The contract's "environmental": it passes by itself and is tried again without limit.
   public var isEnvironmental: Bool {
     switch self {

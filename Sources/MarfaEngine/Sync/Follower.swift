@@ -164,7 +164,7 @@ final class Follower: Sendable {
       let wasLive = state.update { state in
         defer {
           state.isLive = false
-          if let failure, state.trouble != failure { Log.warning("the server is not followed for now: \(failure)") }
+          if let failure, state.trouble?.kind != failure.kind { Log.warning("the server is not followed for now: \(failure)") }
           state.trouble = failure
           state.progress = nil
         }
