@@ -7,8 +7,6 @@ final class BlobStore: Sendable {
   private let store: Store
   /// How many closures or open files want a blob's file to stay where it is.
   private let pins: Lock<[BlobHash: Int]>
-  /// The nodes that programs write new content of, and how many staged files each has.
-  private let writing = Lock<[Int64: Int]>(.leaf, [:])
   /// Removes what nothing refers to.
   let reaper: Reaper
 
@@ -27,21 +25,11 @@ final class BlobStore: Sendable {
   func stage(for node: Int64, isNew: Bool = false, base: StagedFile.Base? = nil) throws(MarfaError) -> StagedFile {
     let id = BlobFiles.mintStaged(isNew: isNew)
     do throws(Errno) {
-      let staged = try StagedFile(path: files.staged(node, id), node: node, id: id, base: base) { [writing] in
-        writing.withLock { writing in
-          let left = (writing[node] ?? 1) - 1
-          writing[node] = left > 0 ? left : nil
-        }
-      }
-      writing.withLock { $0[node, default: 0] += 1 }
-      return staged
+      return try StagedFile(path: files.staged(node, id), node: node, id: id, base: base)
     } catch {
       throw .io(error, "making a file under \(files.root)/staged")
     }
   }
-
-  /// True while a program may be writing new content of a node.
-  func isBeingWritten(_ node: Int64) -> Bool { writing.withLock { $0[node] != nil } }
 
   /// Opens what a former process staged.
   func reopen(_ node: Int64, _ id: StagedID, base: StagedFile.Base?) throws(MarfaError) -> StagedFile {

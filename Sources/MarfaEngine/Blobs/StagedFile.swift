@@ -15,8 +15,6 @@ public final class StagedFile: Sendable {
   let path: String
   /// What the content was when this began to replace it; `nil` for a file that had no item.
   let base: Base?
-  /// Told when it is closed.
-  private let onEnd: @Sendable () -> Void
 
   /// An item's content at a moment: its version, and the bytes it named.
   struct Base: Sendable, Equatable {
@@ -49,18 +47,13 @@ public final class StagedFile: Sendable {
   /// A writer this far ahead of the digest gets it moving; smaller files are hashed when they are closed.
   private static let stride: Int64 = 2 << 20
 
-  init(
-    path: String, node: Int64, id: StagedID, base: Base? = nil, onEnd: @escaping @Sendable () -> Void = {}
-  ) throws(Errno) {
+  init(path: String, node: Int64, id: StagedID, base: Base? = nil) throws(Errno) {
     descriptor = try Descriptor.open(path, O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
     self.path = path
     self.node = node
     self.id = id
     self.base = base
-    self.onEnd = onEnd
   }
-
-  deinit { onEnd() }
 
   /// Opens one that a former process left.
   init(reopening path: String, node: Int64, id: StagedID, base: Base? = nil) throws(Errno) {
@@ -69,7 +62,6 @@ public final class StagedFile: Sendable {
     self.node = node
     self.id = id
     self.base = base
-    onEnd = {}
     let size = Int64(try descriptor.status().st_size)
     extent.withLock {
       $0.size = size

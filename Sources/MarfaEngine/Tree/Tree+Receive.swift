@@ -35,6 +35,8 @@ extension Tree.Change {
   func forget(_ id: ItemID, purged: Bool) throws(MarfaError) {
     try connection.setServed(id, nil)
     if purged {
+      // It goes from where it is: what is being written of it stays there.
+      if try !connection.hasWrites(about: id) { try hide(id) }
       // The edges at both ends went with it. One about which a write waits is shown until that is answered; what counts
       // is what it joins on the server, for the write may be to join others.
       let drawn = try connection.edges(touching: id).map(\.id)
@@ -57,11 +59,11 @@ extension Tree.Change {
     } else {
       try connection.setFullItem(full, seen: seen)
     }
-    guard item.state != .trashed else { return try takeAway(id) }
+    guard item.state != .trashed else { return try hide(id) }
     guard let node = try connection.node(of: id) else { return try appear(full) }
     // Its type is of another kind now.
     if (node.kind == .file) != item.isFile {
-      try takeAway(id)
+      try hide(id)
       return try appear(full)
     }
     if let was { try retitle(id, from: was.item.title) }
@@ -102,19 +104,6 @@ extension Tree.Change {
     if node.kind == .file, node.content == .empty { try showBytes(of: full, in: node) }
   }
 
-  /// Takes an item that went elsewhere out of the tree. A file that a program is writing here stays, as one of this device
-  /// only: close must not lose what it wrote.
-  private func takeAway(_ id: ItemID) throws(MarfaError) {
-    if let node = try connection.node(of: id), node.kind == .file {
-      let isStaged = if case .staged = node.content { true } else { false }
-      if isStaged || tree.blobs.isBeingWritten(node.number) {
-        Log.notice("\(id) went away while it was written here; what is written stays on this device")
-        return try keepHere(id)
-      }
-    }
-    try hide(id)
-  }
-
   /// A file shows the bytes its item names. What a program is writing meanwhile stays what it is: it is sealed as a
   /// change of the version it began with.
   private func showBytes(of full: FullItem, in node: Node) throws(MarfaError) {
@@ -136,7 +125,7 @@ extension Tree.Change {
 
   /// Takes an item out of the copy, with the edges it draws.
   func remove(_ id: ItemID) throws(MarfaError) {
-    try takeAway(id)
+    try hide(id)
     for edge in try connection.edges(touching: id) where edge.source == id {
       guard try !connection.hasWrites(about: edge.id) else { continue }
       try hide(edge)
