@@ -136,12 +136,12 @@ extension Connection {
   fileprivate func saying(_ writes: [QueuedWrite]) throws(MarfaError) -> [QueuedWrite] {
     var writes = writes
     for index in writes.indices where writes[index].state == .queued {
-      let ahead = try first(
+      let ahead: WriteID? = try first(
         """
         SELECT x.ahead FROM waits x JOIN writes a ON a.number = x.ahead
         WHERE x.write = ?1 AND (x.must = 1 OR a.state <> 'refused') ORDER BY x.ahead LIMIT 1
         """, { $0.int(1, writes[index].id.number) }, { WriteID($0.int(0)) })
-      if let ahead { writes[index].verdict = .blocked(.awaitingDependency(ahead)) }
+      writes[index].awaits = ahead
     }
     return writes
   }

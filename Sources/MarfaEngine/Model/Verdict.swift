@@ -142,4 +142,10 @@ public struct QueuedWrite: Sendable, Equatable {
   public var queuedAt: Timestamp
   /// It is not sent before this moment: an editor's next step may still change it.
   public var notBefore: Timestamp
+  /// The write that has to be answered before this one goes, when ``Queue`` was asked and there is one.
+  public var awaits: WriteID?
+
+  /// What became of it so far: its verdict, or that it waits for another (contract, `awaiting_dependency`), which passes
+  /// by itself.
+  public var standing: Verdict? { verdict ?? awaits.map { .blocked(.awaitingDependency($0)) } }
 }

@@ -164,7 +164,9 @@ final class Follower: Sendable {
       let wasLive = state.update { state in
         defer {
           state.isLive = false
-          if let failure, state.trouble?.kind != failure.kind { Log.warning("the server is not followed for now: \(failure)") }
+          if let failure, state.trouble?.unnumbered != failure.unnumbered {
+            Log.warning("the server is not followed for now: \(failure)")
+          }
           state.trouble = failure
           state.progress = nil
         }
@@ -372,6 +374,15 @@ extension Tree.Change {
       if try connection.item(row.source) != nil { try receive(row) }
     case .metadata(let id, let metadata): try receive(metadata, of: id)
     }
+  }
+}
+
+extension RemoteFailure {
+  /// Without the request's own number: the same again is no news.
+  fileprivate var unnumbered: RemoteFailure {
+    guard case .refused(var refusal) = self else { return self }
+    refusal.requestID = nil
+    return .refused(refusal)
   }
 }
 

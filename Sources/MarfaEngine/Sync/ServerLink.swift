@@ -91,9 +91,10 @@ extension WorkingCopy {
     link.withLock { $0 = made }
   }
 
-  /// The server a copy is bound to, whether or not it is asked now.
+  /// The server a copy is bound to, whether or not it is asked now; before one has answered, the one that is asked.
   public func origin() throws(MarfaError) -> String? {
-    try store.read { (connection) throws(MarfaError) in try connection.setting("origin") }
+    let bound = try store.read { (connection) throws(MarfaError) in try connection.setting("origin") }
+    return bound ?? link.withLock { $0?.server.origin.description }
   }
 
   /// How it stands with the server; `nil` for a copy that is connected to none.

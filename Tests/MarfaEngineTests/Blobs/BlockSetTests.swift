@@ -39,7 +39,9 @@ struct BlockSetTests {
     #expect(Block.covering(7..<7).isEmpty)
   }
 
-  @Test("is not read from a row that makes no sense", arguments: [[0x80], [0], [0, 0], [0, 11], [9, 3], [0, 2, 0, 99], Array(repeating: 0xff, count: 20)] as [[UInt8]])
+  @Test(
+    "is not read from a row that makes no sense",
+    arguments: [[0x80], [0], [0, 0], [0, 11], [9, 3], [0, 2, 0, 99], Array(repeating: 0xff, count: 20)] as [[UInt8]])
   func damaged(row: [UInt8]) { #expect(BlockSet(row, limit: 10) == nil) }
 }
 

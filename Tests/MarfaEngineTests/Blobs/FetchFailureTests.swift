@@ -41,11 +41,13 @@ struct FetchFailureTests {
     }
   }
 
-  @Test("for good is said at once, with its reason", arguments: [
-    (BytesFailure.absent, FetchFailure.absent, NotHeldReason.absent),
-    (.credentialRefused("no"), .credentialRefused("no"), .failed),
-    (.rateLimited(seconds: 3600), .rateLimited(seconds: 3600), .rateLimited),
-  ])
+  @Test(
+    "for good is said at once, with its reason",
+    arguments: [
+      (BytesFailure.absent, FetchFailure.absent, NotHeldReason.absent),
+      (.credentialRefused("no"), .credentialRefused("no"), .failed),
+      (.rateLimited(seconds: 3600), .rateLimited(seconds: 3600), .rateLimited),
+    ])
   func forGood(failure: BytesFailure, told: FetchFailure, reason: NotHeldReason) throws {
     try withRemote { remote in
       let hash = try remote.remote("f", MemorySource.pattern(1 << 20))
@@ -228,7 +230,8 @@ struct RangelessTests {
   func stuck() throws {
     try withRemote { remote in
       let hash = try remote.remote("f", MemorySource.pattern(2 << 20))
-      remote.source.answer { _, _ in MemorySource.Answer(ends: 300_000, failure: .stopped("reset"), ignoresRange: true) }
+      remote.source.answer { _, _ in MemorySource.Answer(ends: 300_000, failure: .stopped("reset"), ignoresRange: true)
+      }
       let reader = try remote.blobs.open(hash)
       guard case .notFetched(hash, .unreachable)? = Read(reader, at: 1 << 20, 10).failure else {
         Issue.record("another failure")

@@ -11,7 +11,7 @@ struct BlockedTests {
   }
 
   private func state(_ copy: WorkingCopy, _ id: WriteID) throws -> (WriteState, Verdict?)? {
-    try copy.queue.writes().first { $0.id == id }.map { ($0.state, $0.verdict) }
+    try copy.queue.writes().first { $0.id == id }.map { ($0.state, $0.standing) }
   }
 
   @Test(
@@ -113,7 +113,7 @@ struct BlockedTests {
     try copy.write("a.txt", "bytes")
     let writes = try copy.queue.writes()
     #expect(writes.map(\.kind) == [.uploadBlob, .createItem])
-    #expect(writes.map(\.verdict) == [nil, .blocked(.awaitingDependency(writes[0].id))])
+    #expect(writes.map(\.standing) == [nil, .blocked(.awaitingDependency(writes[0].id))])
     try copy.queue.resume()
     try copy.drained()
     shared.expectNoViolations()

@@ -127,12 +127,13 @@ struct VerdictTests {
   func refusedCreate() throws {
     let shared = try Shared()
     let copy = try shared.connected()
-    try copy.queue.pause()
     try copy.mkdir("Sicily")
+    try copy.drained()
+    try copy.queue.pause()
     let node = try copy.write("Sicily/a.txt", "ours")
     let item = try #require(node.item)
     shared.server.faults.add(
-      Fault(.refuse(status: 400, code: "validation_error"), method: "POST", path: "/items", skip: 1))
+      Fault(.refuse(status: 400, code: "validation_error"), method: "POST", path: "/items"))
     try copy.queue.resume()
     try eventually("refused: \(copy.queueText)") { try copy.queue.counts().waiting == 0 }
     #expect(try copy.queue.counts().byState[.refused] == 2)

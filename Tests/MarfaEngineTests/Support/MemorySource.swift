@@ -146,7 +146,9 @@ final class MemorySource: ByteSource {
     let whole = 0..<Int64(blob.count)
     let range = answer.ignoresRange ? whole : (asked.range ?? whole).clamped(to: whole)
     let total: Int64? = answer.total ?? Int64(blob.count)
-    if handler(.head(total: total, offset: answer.offset ?? range.lowerBound, ignoresRange: answer.ignoresRange)) == .stop {
+    if handler(.head(total: total, offset: answer.offset ?? range.lowerBound, ignoresRange: answer.ignoresRange))
+      == .stop
+    {
       return .failure(.canceled)
     }
     var position = range.lowerBound

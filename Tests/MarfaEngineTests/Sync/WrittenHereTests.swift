@@ -89,28 +89,6 @@ struct WrittenHereTests {
     shared.expectNoViolations()
   }
 
-  @Test("and deleted elsewhere meanwhile stays here with what was written", arguments: [false, true])
-  func deletedElsewhere(_ isAdopted: Bool) throws {
-    let shared = try Shared()
-    let (copy, id) = try file(shared)
-    let staged = try copy.open("Sicily/a.txt")
-    try staged.append(Array("ours".utf8))
-    if isAdopted { _ = try copy.tree.adopt(staged, mtime: .now, durably: false) }
-    try shared.server.change { try $0.trash(id) }
-    let head = shared.server.head
-    try eventually("it heard") { try copy.isAt(head) }
-    try copy.close(staged)
-    #expect(try copy.text("Sicily/a.txt") == "ours")
-    #expect(try copy.node(at: "Sicily/a.txt")?.item == nil)
-    // Brought back elsewhere, it is that item's file, and what was written is a change of it.
-    try shared.server.change { try $0.restore(id) }
-    try eventually("sent") { try blobs(shared) == ["ours"] }
-    try copy.drained()
-    #expect(try copy.names("Sicily") == ["a.txt"])
-    shared.expectNoViolations()
-    try checkInvariants(copy)
-  }
-
   @Test("is not written over by an event about its older bytes")
   func notOverwritten() throws {
     let shared = try Shared()
