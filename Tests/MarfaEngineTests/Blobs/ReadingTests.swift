@@ -143,13 +143,17 @@ struct NoRoomTests {
   @Test("refuses with the size and the room left, and nothing is written")
   func noRoom() throws {
     try withSmallVolume(fileOf: 64 << 20) { copy, host, path, left in
-      let expected = MarfaError.noRoom(size: 64 << 20, left: left)
-      #expect(throws: expected) { try copy.items.attach(to: host, file: path) }
-      #expect(throws: expected) { try copy.items.embed(file: path, in: host) }
-      #expect(throws: expected) { try copy.items.addFile(path) }
-      #expect(throws: expected) { try copy.blobs.put(file: path) }
-      #expect(expected.description.contains("64 MiB"))
-      #expect(expected.description.contains(Bytes.text(left)))
+      // The store's own log shares the volume, and may have grown since.
+      func isExpected(_ error: any Error) -> Bool {
+        guard case .noRoom(64 << 20, let said) = error as? MarfaError else { return false }
+        return said <= left && said > left - (1 << 20)
+      }
+      #expect { try copy.items.attach(to: host, file: path) } throws: { isExpected($0) }
+      #expect { try copy.items.embed(file: path, in: host) } throws: { isExpected($0) }
+      #expect { try copy.items.addFile(path) } throws: { isExpected($0) }
+      #expect { try copy.blobs.put(file: path) } throws: { isExpected($0) }
+      let words = MarfaError.noRoom(size: 64 << 20, left: left).description
+      #expect(words.contains("64 MiB") && words.contains(Bytes.text(left)))
     }
   }
 
