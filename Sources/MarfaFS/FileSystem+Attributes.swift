@@ -30,7 +30,7 @@ extension FileSystem {
       if let hash = file.elsewhere {
         return whenWhole(
           hash, file, reply, finally: { self.files.release(file) },
-          then: { reply in
+          then: { (reply: consuming AttributeReply) in
             self.change(node: node, changes: changes, handle: handle, caller: caller, reply: reply)
           })
       }

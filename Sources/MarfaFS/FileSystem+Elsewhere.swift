@@ -70,7 +70,7 @@ extension FileSystem {
     }
     do throws(Errno) { bytes.removeLast(bytes.count - (try copied.get())) } catch { return reply.fail(error) }
     let written = bytes
-    whenWhole(hash, file, reply) { reply in
+    whenWhole(hash, file, reply) { (reply: consuming WriteReply) in
       do throws(MarfaError) {
         let count = try file.write(written.count, at: offset) { (descriptor) throws(Errno) in
           let result = written.withUnsafeBytes { buffer in

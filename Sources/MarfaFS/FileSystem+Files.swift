@@ -60,7 +60,9 @@ extension FileSystem {
     }
     // The kernel reads no further than the length it knows: it is learnt before anything is read.
     if let hash = file.unsized, flags & O_TRUNC == 0 {
-      return whenSized(hash, file, reply) { self.finishOpen(file, flags, caller, $0) }
+      return whenSized(hash, file, reply) { (reply: consuming OpenReply) in
+        self.finishOpen(file, flags, caller, reply)
+      }
     }
     finishOpen(file, flags, caller, reply)
   }
@@ -205,7 +207,7 @@ extension FileSystem {
     let known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE
     guard mode & ~known == 0 else { return reply.fail(.notSupported) }
     if let hash = Handle.of(handle).file.elsewhere {
-      return whenWhole(hash, Handle.of(handle).file, reply) { reply in
+      return whenWhole(hash, Handle.of(handle).file, reply) { (reply: consuming DoneReply) in
         self.fallocate(node: node, handle: handle, mode: mode, offset: offset, length: length, reply: reply)
       }
     }
