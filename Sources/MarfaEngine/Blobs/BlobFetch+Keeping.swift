@@ -165,9 +165,10 @@ extension BlobFetch {
       state.file = nil
       state.blocks = BlockSet()
       state.unrecorded = 0
-      failAll(.notFetched(hash, failure), &state, &after)
     }
     fetcher.spoilt(self)
+    update { state, after in failAll(.notFetched(hash, failure), &state, &after) }
+    fetcher.retire(self)
   }
 
   /// The working copy closes: nobody is waited for.

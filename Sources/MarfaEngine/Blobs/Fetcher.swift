@@ -224,12 +224,19 @@ final class Fetcher: Sendable {
     }
   }
 
-  /// Who opens it now begins anew; the kernel forgets what it was served.
+  /// Who opens it now begins anew. The kernel forgets what it was served; until it has, an opening gets another node id,
+  /// whose page cache is empty. Before any reader is told: it may look again at once.
   func spoilt(_ fetch: BlobFetch) {
     table.withLock { if $0[fetch.hash] === fetch { $0[fetch.hash] = nil } }
-    let nodes = try? store.read { (connection) throws(MarfaError) in try connection.nodes(showing: fetch.hash) }
-    changed((nodes ?? []).map { .node($0) })
-    retire(fetch)
+    let changes = try? store.read { (connection) throws(MarfaError) in
+      var changes: [TreeChange] = []
+      for node in try connection.nodes(showing: fetch.hash) {
+        let places = try connection.entries(of: node).map { TreeChange.Place(parent: $0.parent, name: $0.name) }
+        changes += [.node(node), .bytes(node, places)]
+      }
+      return changes
+    }
+    changed(changes ?? [])
   }
 
   // MARK: - The whole
