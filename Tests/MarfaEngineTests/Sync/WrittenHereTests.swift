@@ -57,6 +57,21 @@ struct WrittenHereTests {
     shared.expectNoViolations()
   }
 
+  @Test("with the bytes of a file whose length nobody knew tells that length too")
+  func unsized() throws {
+    let shared = try Shared()
+    for method in ["HEAD", "GET"] {
+      shared.server.faults.add(Fault(.refuse(status: 503), method: method, path: "/blobs", count: nil))
+    }
+    let (copy, _) = try file(shared)
+    try #require(try copy.node(at: "Sicily/a.txt")?.size == nil)
+    let staged = try copy.open("Sicily/b.txt")
+    try staged.append(Array("base".utf8))
+    try copy.close(staged)
+    #expect(try copy.node(at: "Sicily/a.txt")?.size == 4)
+    try checkInvariants(copy)
+  }
+
   @Test("and was renamed elsewhere meanwhile is one file still")
   func renamed() throws {
     let shared = try Shared()
