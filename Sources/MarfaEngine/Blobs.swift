@@ -15,7 +15,7 @@ public struct Blobs: Sendable {
     let type = mimeType ?? MIMEType.of(Array(Path.lastComponent(path).utf8), path: staged.path)
     return try copy.blobStore.keeping(staged, as: hash, size: size) { () throws(MarfaError) in
       try copy.change { (change) throws(MarfaError) in
-        try copy.blobStore.hold(staged, hash, size: size, mimeType: type, in: change.connection, at: change.now)
+        try change.hold(staged, hash, size: size, mimeType: type)
         let upload = try change.outbox.upload(hash, mimeType: type, lasting: true)
         copy.store.afterCommit { [copy] in copy.blobStore.discard(staged) }
         return (hash, upload?.id)

@@ -240,9 +240,7 @@ extension Items {
   private func add(_ prepared: Prepared, in change: Tree.Change) throws(MarfaError) -> (
     upload: WriteID?, create: WriteID
   ) {
-    try copy.blobStore.hold(
-      prepared.staged, prepared.hash, size: prepared.size, mimeType: prepared.mimeType, in: change.connection,
-      at: change.now)
+    try change.hold(prepared.staged, prepared.hash, size: prepared.size, mimeType: prepared.mimeType)
     let upload = try change.outbox.upload(prepared.hash, mimeType: prepared.mimeType)
     let create = try change.outbox.createItem(prepared.item)
     try change.show(prepared.item)

@@ -79,14 +79,16 @@ final class BlobStore: Sendable {
   }
 
   /// Gives finished bytes their name and their row. Inside the transaction that makes something refer to them; the
-  /// staged file is discarded once that is committed.
+  /// staged file is discarded once that is committed. Answers the files that showed these bytes without knowing their
+  /// length, and know it now.
   func hold(
     _ staged: StagedFile, _ hash: BlobHash, size: Int64, mimeType: String?, in connection: Connection, at now: Timestamp
-  ) throws(MarfaError) {
+  ) throws(MarfaError) -> [Int64] {
     do throws(Errno) { try files.hold(staged.path, as: hash) } catch {
       throw error == .noSpace ? .noRoom(size: size, left: 0) : .io(error, files.held(hash))
     }
     try connection.setHeld(hash, size: size, mimeType: mimeType, at: now)
+    return try connection.setSize(hash, size)
   }
 
   /// Runs the transaction that makes something refer to a copy of a person's file. When it fails, nothing of the copy

@@ -17,8 +17,9 @@ struct Outbox {
 
   // MARK: - Uploads
 
-  /// Queues the upload of held bytes; `nil` when the server has them already. One upload serves every item that names
-  /// the same bytes. `lasting`: it stays without an item that needs it (`blobs.put`).
+  /// Queues the upload of held bytes; `nil` when this copy has uploaded them before. That another device's row names them
+  /// is not enough: a row lends the bytes only when its writer had uploaded them or could read them as it wrote (contract,
+  /// "Blobs"), and by then the other row may be gone. One upload serves every item that names the same bytes. `lasting`: it stays without an item that needs it (`blobs.put`).
   @discardableResult
   func upload(_ hash: BlobHash, mimeType: String, lasting: Bool = false) throws(MarfaError) -> (
     id: WriteID, isNew: Bool
@@ -27,7 +28,8 @@ struct Outbox {
       if lasting { try setBody(existing, ["mime_type": .string(mimeType), "lasting": true]) }
       return (existing, false)
     }
-    if try connection.blob(hash)?.stored == true { return nil }
+    // What is not here can't be sent: the server's word for it is all there is.
+    if let blob = try connection.blob(hash), blob.uploaded || (blob.stored && !blob.held) { return nil }
     var body: JSON.Object = ["mime_type": .string(mimeType)]
     if lasting { body["lasting"] = true }
     return (try insert(.uploadBlob, blob: hash, body: body), true)

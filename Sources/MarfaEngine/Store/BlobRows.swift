@@ -4,6 +4,8 @@ struct BlobRow: Sendable, Equatable {
   var mimeType: String?
   var held: Bool
   var stored: Bool
+  /// This copy's own upload of them was answered.
+  var uploaded: Bool
   var reason: NotHeldReason
   var detail: String?
 }
@@ -11,12 +13,13 @@ struct BlobRow: Sendable, Equatable {
 extension Connection {
   func blob(_ hash: BlobHash) throws(MarfaError) -> BlobRow? {
     try first(
-      "SELECT size, mime_type, held, stored, not_held_reason, not_held_detail FROM blobs WHERE hash = ?1",
+      "SELECT size, mime_type, held, stored, not_held_reason, not_held_detail, uploaded FROM blobs WHERE hash = ?1",
       { $0.hash(1, hash) },
       { row in
         BlobRow(
           size: row.optionalInt(0), mimeType: row.optionalText(1), held: row.bool(2), stored: row.bool(3),
-          reason: NotHeldReason(rawValue: row.text(4)) ?? .notFetched, detail: row.optionalText(5))
+          uploaded: row.bool(6), reason: NotHeldReason(rawValue: row.text(4)) ?? .notFetched,
+          detail: row.optionalText(5))
       })
   }
 

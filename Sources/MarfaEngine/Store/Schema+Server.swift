@@ -1,6 +1,10 @@
 extension Schema {
   /// What a copy of a server knows beyond a copy without one.
   static let version2 = """
+    -- This copy's own upload of the bytes was answered. Whether they are `stored` is told by other devices' rows too, and
+    -- those may be gone by the time a write that names the bytes is read.
+    ALTER TABLE blobs ADD COLUMN uploaded INTEGER NOT NULL DEFAULT 0 CHECK(uploaded IN (0, 1));
+
     -- The server's members of an item or edge that no other column has, as a JSON object: nothing it carries is dropped.
     -- `seen` is the number of the hydration that brought the row last.
     ALTER TABLE items ADD COLUMN rest TEXT NOT NULL DEFAULT '{}';

@@ -54,6 +54,9 @@ extension Tree.Change {
     guard let (holder, held) = ends(edge), let directory = try connection.node(of: holder),
       let node = try connection.node(of: held), let item = try connection.item(held)
     else { return }
+    // One of the same ends, drawn since and heard of first, shows the same.
+    let drawn = try connection.edges(placing: held, type: edge.type)
+    if drawn.contains(where: { $0.id != edge.id && $0.source == edge.source && $0.target == edge.target }) { return }
     try removeEntry(node, from: directory.number)
     guard try connection.entries(of: node.number).isEmpty else { return }
     try addEntry(node.number, of: item, in: top)
@@ -179,6 +182,11 @@ extension Tree.Change {
 }
 
 extension Connection {
+  /// The edges of a type that give an item its places: a child's from its parents, an attachment's to its hosts.
+  fileprivate func edges(placing held: ItemID, type: String) throws(MarfaError) -> [Edge] {
+    type == Edge.parentOf ? try edges(to: held, type: type) : try edges(from: held, type: type)
+  }
+
   fileprivate func childItems(of directory: Int64) throws(MarfaError) -> [(name: FileName, item: ItemID)] {
     try all(
       """

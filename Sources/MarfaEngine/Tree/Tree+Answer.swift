@@ -31,7 +31,7 @@ extension Tree.Change {
       if case .edge(let row) = answer { try rebase(behind: write, edge: edge, to: row.version, asMade: asMade) }
       if mustRead, let source { try connection.owe(source) }
     } else if let blob = write.blob {
-      try connection.run("UPDATE blobs SET stored = 1 WHERE hash = ?1") { $0.hash(1, blob) }
+      try connection.run("UPDATE blobs SET stored = 1, uploaded = 1 WHERE hash = ?1") { $0.hash(1, blob) }
       try notify(showing: blob)
       // Nothing may name it any more.
       try tree.blobs.release(blob, in: connection)

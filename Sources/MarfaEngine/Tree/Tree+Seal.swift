@@ -166,7 +166,7 @@ extension Tree.Change {
     } else {
       tree.store.afterCommit { blobs.discard(staged) }
     }
-    try blobs.hold(staged, hash, size: size, mimeType: mimeType, in: connection, at: now)
+    try hold(staged, hash, size: size, mimeType: mimeType)
     node.content = .blob(hash)
     node.size = size
     node.mtime = mtime
@@ -178,6 +178,13 @@ extension Tree.Change {
       try blobs.release(old, in: connection)
     }
     return node
+  }
+
+  /// Gives finished bytes their name and their row (``BlobStore/hold(_:_:size:mimeType:in:at:)``), and files that showed
+  /// them before their length.
+  func hold(_ staged: StagedFile, _ hash: BlobHash, size: Int64, mimeType: String?) throws(MarfaError) {
+    let sized = try tree.blobs.hold(staged, hash, size: size, mimeType: mimeType, in: connection, at: now)
+    tree.notify(sized.map { .attributes($0) }, in: self)
   }
 
   /// A file has other bytes now: its item names them, or it gets an item. Writes the node.

@@ -187,7 +187,9 @@ final class ModelServer {
   private func adopt(_ copy: WorkingCopy) throws {
     try copy.store.write { (connection) throws(MarfaError) in
       try connection.run("DELETE FROM writes")
-      for hash in blobs { try connection.run("UPDATE blobs SET stored = 1 WHERE hash = ?1") { $0.hash(1, hash) } }
+      for hash in blobs {
+        try connection.run("UPDATE blobs SET stored = 1, uploaded = 1 WHERE hash = ?1") { $0.hash(1, hash) }
+      }
       for (id, row) in items {
         try connection.run("UPDATE items SET version = ?2 WHERE id = ?1") {
           $0.id(1, id)

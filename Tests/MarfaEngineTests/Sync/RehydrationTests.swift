@@ -104,6 +104,30 @@ struct RehydrationTests {
     try checkInvariants(copy)
   }
 
+  @Test("leaves a file where it is that was detached and attached again to the same item meanwhile")
+  func attachedAgain() throws {
+    let shared = try Shared()
+    let (trip, file) = try shared.server.change { device in
+      let trip = try device.createNote("Sicily")
+      return (trip, try device.createFile("a.txt", [1], mime: "text/plain", attachedTo: trip))
+    }
+    let copy = try shared.connected()
+    shared.server.faults.add(Fault(.refuse(status: 503), path: "/events"))
+    shared.server.cutStreams()
+    try shared.server.change { device in
+      for edge in try device.edges() where edge.source == file { try device.deleteEdge(edge.id) }
+      try device.createEdge("attached-to", from: file, to: trip)
+      try device.createNote("later")
+    }
+    try shared.server.retireEvents(keeping: 1)
+    try eventually("it is hydrated again") {
+      try copy.names().contains("later") && copy.hydration() == .complete && copy.serverStatus?.isOnline == true
+    }
+    #expect(try copy.names("Sicily") == ["a.txt"])
+    #expect(try copy.names() == ["Sicily", "later"])
+    try checkInvariants(copy)
+  }
+
   @Test("takes what a server restored from a backup has, though its versions are older")
   func restored() throws {
     let shared = try Shared()

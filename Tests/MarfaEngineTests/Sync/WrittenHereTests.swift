@@ -38,6 +38,40 @@ struct WrittenHereTests {
     try checkInvariants(copy)
   }
 
+  @Test("with bytes that another's row named is uploaded: that row may be gone, and would not lend them any more")
+  func lent() async throws {
+    let shared = try Shared()
+    let (copy, id) = try file(shared)
+    shared.server.faults.add(Fault(.refuse(status: 503), path: "/events", count: nil))
+    shared.server.cutStreams()
+    try shared.server.change { _ = try $0.replaceBytes(id, Array("other".utf8)) }
+    let staged = try copy.open("Sicily/b.txt")
+    try staged.append(Array("base".utf8))
+    try copy.close(staged)
+    try copy.drained()
+    shared.server.faults.removeAll()
+    let other = try shared.connected()
+    let hash = try #require(try other.node(at: "Sicily/b.txt")?.blob)
+    let text = try await other.blobs.withFile(hash) { String(decoding: try contents($0), as: UTF8.self) }
+    #expect(text == "base")
+    shared.expectNoViolations()
+  }
+
+  @Test("with the bytes of a file whose length nobody knew tells that length too")
+  func unsized() throws {
+    let shared = try Shared()
+    for method in ["HEAD", "GET"] {
+      shared.server.faults.add(Fault(.refuse(status: 503), method: method, path: "/blobs", count: nil))
+    }
+    let (copy, _) = try file(shared)
+    try #require(try copy.node(at: "Sicily/a.txt")?.size == nil)
+    let staged = try copy.open("Sicily/b.txt")
+    try staged.append(Array("base".utf8))
+    try copy.close(staged)
+    #expect(try copy.node(at: "Sicily/a.txt")?.size == 4)
+    try checkInvariants(copy)
+  }
+
   @Test("and was renamed elsewhere meanwhile is one file still")
   func renamed() throws {
     let shared = try Shared()
