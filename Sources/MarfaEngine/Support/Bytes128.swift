@@ -78,8 +78,13 @@ private enum RandomBits {
   static func two() -> (UInt64, UInt64) {
     stock.withLock { stock in
       if stock.count < 2 {
-        var system = SystemRandomNumberGenerator()
-        stock = (0..<256).map { _ in system.next() }
+        // getentropy(3): as many as it gives at a time.
+        stock = [UInt64](repeating: 0, count: 32)
+        let got = stock.withUnsafeMutableBytes { getentropy($0.baseAddress, $0.count) }
+        if got != 0 {
+          var system = SystemRandomNumberGenerator()
+          stock = (0..<32).map { _ in system.next() }
+        }
       }
       return (stock.removeLast(), stock.removeLast())
     }
