@@ -179,7 +179,8 @@ extension BlobFetch {
       }
       state.requests[request.id] = running
       serve(&state, &after)
-      if running.position >= running.end { return .stop }
+      // Its end comes by itself: a transfer that is stopped takes its connection with it.
+      if running.position >= running.end { return .goOn }
       if running.isWhole && !running.isKept && state.memory.isFull
         && !isWaitedFor(behind: running.position, state)
       {
@@ -291,6 +292,8 @@ extension BlobFetch {
     if state.phase == .partial {
       if running.position < running.end && !running.isDropped { fell(short: result, running, &state, &after) }
       plan(&state, &after)
+      // Whoever it came for has gone already, and nobody else may come to have it recorded.
+      if state.readers.isEmpty && state.wholes.isEmpty { flushSoon(&state, &after, now: true) }
     }
   }
 

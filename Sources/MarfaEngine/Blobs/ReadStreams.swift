@@ -1,7 +1,8 @@
 /// Where one reader of a blob reads in order, and how far ahead of it is worth fetching. A value: what is done about it is
 /// ``BlobFetch``'s.
 struct ReadStreams: Sendable {
-  /// The first window; it doubles from there.
+  /// The first window; it doubles from there to the usual one, and grows fourfold behind that: whoever came so far reads
+  /// on, and each step costs a round trip in which a long link stands idle.
   static let firstWindow: Int64 = 256 << 10
   /// As far it grows while the reader reads on; further only while the link is what the reader waits for.
   static let usualWindow: Int64 = 1 << 20
@@ -54,7 +55,7 @@ struct ReadStreams: Sendable {
     } else if stream.next >= stream.growsAt,
       stream.window < ReadStreams.usualWindow || isBehind(stream.next + stream.window / 2)
     {
-      stream.window = min(stream.window * 2, most)
+      stream.window = min(stream.window * (stream.window < ReadStreams.usualWindow ? 2 : 4), most)
       stream.growsAt = stream.next + stream.window / 4
     }
     streams.insert(stream, at: 0)

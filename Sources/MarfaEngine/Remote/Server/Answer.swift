@@ -11,6 +11,8 @@ struct Answer {
 /// whoever owns it guards it.
 struct AnswerCollector {
   private let limits: ServerLimits
+  /// The answer to a `HEAD`: the length it states is of a body that does not come.
+  private let isBodiless: Bool
   private var head: HTTPHead?
   private var judgement: Contract.Judgement?
   private var body: [UInt8] = []
@@ -19,7 +21,10 @@ struct AnswerCollector {
   /// A refusal whose body is too long to be one: its head is all that counts.
   private var bodyIsDropped = false
 
-  init(limits: ServerLimits) { self.limits = limits }
+  init(limits: ServerLimits, isBodiless: Bool = false) {
+    self.limits = limits
+    self.isBodiless = isBodiless
+  }
 
   mutating func take(_ head: HTTPHead) -> Flow {
     self.head = head
@@ -35,8 +40,8 @@ struct AnswerCollector {
         problem = "it is compressed, which was not asked for"
         return .stop
       }
-      return holds(head.contentLength ?? 0)
-    case .refusal: return holds(head.contentLength ?? 0)
+      return holds(promised(by: head))
+    case .refusal: return holds(promised(by: head))
     }
   }
 
@@ -45,6 +50,8 @@ struct AnswerCollector {
     body.append(contentsOf: bytes)
     return .goOn
   }
+
+  private func promised(by head: HTTPHead) -> Int64 { isBodiless ? 0 : head.contentLength ?? 0 }
 
   private mutating func holds(_ size: Int64) -> Flow {
     if judgement == .success {

@@ -38,7 +38,14 @@ final class Links: @unchecked Sendable {
     entry.requests += 1
     entries[hash] = entry
     if let link = entry.link { return link.goodUntil > Monotonic.now ? .link(link) : .renewal }
-    if entry.requests > 1 && !entry.isAsking && entry.restsUntil < Monotonic.now { ask(hash, server) }
+    if entry.requests > 1 && !entry.isAsking && entry.restsUntil < Monotonic.now {
+      entries[hash]?.isAsking = true
+      // Behind the request for the bytes, which somebody waits for: it gets the connection that is open and free.
+      server.network.perform { [weak server] in
+        guard let server else { return }
+        server.links.ask(hash, server)
+      }
+    }
     return .origin
   }
 

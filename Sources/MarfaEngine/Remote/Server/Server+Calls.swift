@@ -3,8 +3,11 @@ final class Exchange: TransferHandler {
   private let collector: Lock<AnswerCollector>
   private let whenDone: @Sendable (Result<Answer, RemoteFailure>) -> Void
 
-  init(_ limits: ServerLimits, _ whenDone: @escaping @Sendable (Result<Answer, RemoteFailure>) -> Void) {
-    collector = Lock(.leaf, AnswerCollector(limits: limits))
+  init(
+    _ limits: ServerLimits, isBodiless: Bool = false,
+    _ whenDone: @escaping @Sendable (Result<Answer, RemoteFailure>) -> Void
+  ) {
+    collector = Lock(.leaf, AnswerCollector(limits: limits, isBodiless: isBodiless))
     self.whenDone = whenDone
   }
 
@@ -19,7 +22,7 @@ extension Server {
     assert(!network.isOwnThread, "a blocking call on the network's thread waits for itself")
     guard !cancellation.isCanceled else { throw .canceled }
     let done = OneShot<Result<Answer, RemoteFailure>>()
-    let transfer = network.start(request, Exchange(limits) { done.fulfil($0) })
+    let transfer = network.start(request, Exchange(limits, isBodiless: request.method == .head) { done.fulfil($0) })
     let token = cancellation.onCancel { transfer.cancel() }
     let result = done.wait()
     cancellation.remove(token)

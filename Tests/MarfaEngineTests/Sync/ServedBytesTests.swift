@@ -1,0 +1,30 @@
+import ContractServer
+import Testing
+
+@testable import MarfaEngine
+
+@Suite("Bytes that a server has")
+struct ServedBytesTests {
+  @Test("leave their connection open for the next that are asked for")
+  func connections() throws {
+    let shared = try Shared()
+    let bytes = MemorySource.pattern(2 << 20)
+    let id = try shared.server.change { try $0.createFile("f", bytes) }
+    let copy = try shared.connected()
+    let hash = try #require(try shared.item(ItemID(id) ?? .mint())?.blob.flatMap { BlobHash($0) })
+    try eventually("its size is known") {
+      try copy.store.read { (connection) throws(MarfaError) in try connection.blob(hash)?.size } != nil
+    }
+    let before = shared.server.stats.connections
+    let reader = try copy.blobs.open(hash)
+    defer { reader.close() }
+    for block in stride(from: Int64(0), to: 32, by: 2) {
+      // The end of a block, which comes when its request is through.
+      let offset = (block + 1) * Block.size - 4096
+      #expect(try Read(reader, at: offset, 4096).get() == Array(bytes[Int(offset)..<Int(offset) + 4096]))
+    }
+    // The origin's, one for the link's question, the link's host's; not one for each.
+    #expect(shared.server.stats.connections - before <= 4)
+    shared.expectNoViolations()
+  }
+}
