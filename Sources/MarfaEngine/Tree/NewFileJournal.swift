@@ -63,9 +63,10 @@ final class NewFileJournal: Sendable {
 }
 
 extension NewFileJournal.Line {
-  /// Numbers with spaces between, then the staged file's id, then the name in hexadecimal.
+  /// Numbers with spaces between, then the staged file's id, then the name in hexadecimal. A line's end goes before it
+  /// too: a full disk may have left the half of another one there.
   fileprivate var text: [UInt8] {
-    var out = "1"
+    var out = "\n1"
     for number in [
       node.number, parent, Int64(node.mode), Int64(node.uid), Int64(node.gid), node.atime.nanoseconds,
       node.mtime.nanoseconds, node.ctime.nanoseconds, size ?? -1,

@@ -180,7 +180,8 @@ final class NewFiles: StorePrologue {
   }
 
   private func record(_ file: File) -> Bool {
-    state.withLock { _ = $0.journaled.insert(file.node.number) }
+    // One whose rows were made in between has nothing to wait for: it would keep the journal from ever being emptied.
+    state.withLock { if $0.files[file.node.number] != nil { $0.journaled.insert(file.node.number) } }
     let line = NewFileJournal.Line(
       node: file.node, parent: file.parent, name: file.name, staged: file.staged.id, size: file.seal?.size)
     do throws(Errno) {

@@ -169,7 +169,7 @@ extension Tree.Change {
     let served = try connection.servedItem(item)
     let was = try connection.fullItem(item)
     let shown = try connection.overlaid(item, over: served)
-    if shown == nil, let was, let node = try connection.node(of: item) {
+    if shown.map({ $0.item.state == .trashed }) ?? true, let was, let node = try connection.node(of: item) {
       // What was made here stays; what was another's and is gone goes, but for bytes that were written here.
       let isOurs =
         if case .blob(let hash) = node.content {

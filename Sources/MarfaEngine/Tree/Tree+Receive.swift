@@ -59,7 +59,10 @@ extension Tree.Change {
     } else {
       try connection.setFullItem(full, seen: seen)
     }
-    guard item.state != .trashed else { return try hide(id) }
+    guard item.state != .trashed else {
+      // Put into the bin elsewhere: what was written here and is not answered yet stays.
+      return try connection.hasBytesWaiting(of: id) ? () : hide(id)
+    }
     guard let node = try connection.node(of: id) else { return try appear(full) }
     // Its type is of another kind now.
     if (node.kind == .file) != item.isFile {
@@ -174,6 +177,15 @@ extension Tree.Change {
 }
 
 extension Connection {
+  /// True for a file whose bytes a write of this device waits to give to its item.
+  fileprivate func hasBytesWaiting(of id: ItemID) throws(MarfaError) -> Bool {
+    try first(
+      """
+      SELECT 1 FROM nodes n JOIN writes w ON w.item = n.item AND w.blob = n.hash
+      WHERE n.item = ?1 AND w.kind = 'update_item' AND w.state <> 'refused' LIMIT 1
+      """, { $0.id(1, id) }, { _ in true }) ?? false
+  }
+
   fileprivate func markSeen(_ id: ItemID, _ seen: Int64) throws(MarfaError) {
     try run("UPDATE items SET seen = ?2 WHERE id = ?1") {
       $0.id(1, id)

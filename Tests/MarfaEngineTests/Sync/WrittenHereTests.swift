@@ -57,6 +57,26 @@ struct WrittenHereTests {
     shared.expectNoViolations()
   }
 
+  @Test("and went into the bin elsewhere before that was sent keeps its bytes here")
+  func trashedElsewhere() throws {
+    let shared = try Shared()
+    let (copy, id) = try file(shared)
+    try copy.queue.pause()
+    let staged = try copy.open("Sicily/a.txt")
+    try staged.append(Array("ours".utf8))
+    try copy.close(staged)
+    try shared.server.change { try $0.trash(id) }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    #expect(try copy.names("Sicily") == ["a.txt"])
+    try copy.queue.resume()
+    try copy.drained()
+    #expect(try copy.queue.writes().map(\.state) == [.refused])
+    #expect(try copy.text("Sicily/a.txt") == "ours")
+    #expect(try copy.node(at: "Sicily/a.txt")?.item == nil)
+    shared.expectNoViolations()
+  }
+
   @Test("with the bytes of a file whose length nobody knew tells that length too")
   func unsized() throws {
     let shared = try Shared()

@@ -124,6 +124,28 @@ struct NewFileTests {
     return folder + "/store.db"
   }
 
+  @Test("has a line in the journal of its own, though a full disk left half of another's there")
+  func halfLine() throws {
+    let folder = try TemporaryFolder()
+    let store = folder.path + "/store.db"
+    let journal = NewFileJournal(beside: store)
+    let now = Timestamp.now
+    let lines = (Int64(7)...9).map { number in
+      NewFileJournal.Line(
+        node: Node(
+          number: number, kind: .file, item: nil, local: false, mode: 0o644, uid: 1, gid: 1, atime: now, mtime: now,
+          ctime: now, links: 1, content: .empty, size: 0),
+        parent: 1, name: FileName(stored: Array("f\(number)".utf8)), staged: StagedID(bytes: ItemID.mint().bytes),
+        size: 3)
+    }
+    try journal.append(lines[0])
+    try journal.append(lines[1])
+    let path = NewFileJournal.path(beside: store)
+    #expect(truncate(path, off_t(try contents(path).count - 20)) == 0)
+    try journal.append(lines[2])
+    #expect(try NewFileJournal.read(beside: store).map(\.node.number) == [7, 9])
+  }
+
   @Test("is not made twice")
   func twice() throws {
     try withScratch(options) { scratch in
