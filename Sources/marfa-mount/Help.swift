@@ -101,8 +101,8 @@ enum Help {
     (its folder has to be, unless it is the default store's). The mount runs in the
     background; the command returns once it answers, and says where its log is.
 
-      --server URL            the server to follow and to send to. The store is bound to it from
-                              then on, and follows it at every mount without being told
+      --server URL            the server to follow and to send to. Once it has answered, the store
+                              is bound to it, and follows it at every mount without being told
       --key-file FILE         where the key is: in this file, alone. Otherwise it is taken from
                               MARFA_API_KEY, or from the systemd credential "marfa-key"
       --type TYPE             bring this type of item and those under it; may be given again.

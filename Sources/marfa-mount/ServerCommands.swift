@@ -85,6 +85,8 @@ enum ServerCommands {
     guard queue.count("total") > 0 else {
       return try Output.print(line.has(.json) ? JSON.object(queue).text : "Everything is sent")
     }
+    // What it refused stands first in its chain, and all else waits behind it.
+    try refuseLostKey(queue)
     throw CommandFailure(
       .store, "not_sent",
       "not everything could be sent: \(QueueText.summary(queue)). \"marfa-mount queue\" shows each, and what to do",

@@ -89,6 +89,20 @@ struct ServerTests {
     }
   }
 
+  @Test("says that it is the key, when the server takes it no more for what waits")
+  func keyLost() throws {
+    let served = try Served()
+    try served.withMount { mount in
+      mount.expectedWarnings = ["nothing is sent", "is blocked: credential_refused"]
+      try mount.shell("mkdir Sicily")
+      try mount.send()
+      served.server.faults.add(Fault(.refuse(status: 401, code: "unauthorized"), method: "POST", count: nil))
+      try mount.shell("echo one > Sicily/one.txt")
+      let wait = try mount.command(["queue", mount.point, "--wait"])
+      #expect(wait.status == 5 && wait.errors.contains("--key-file"), "\(wait)")
+    }
+  }
+
   @Test("goes on without a key, and says how to give one")
   func keyless() throws {
     let served = try Served()
