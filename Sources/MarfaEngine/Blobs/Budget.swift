@@ -31,7 +31,8 @@ extension BlobStore {
     return FileCache(
       setting: setting, budget: BlobStore.allowance(setting, volume: volume, held: try connection.cachedBytes()),
       held: held, heldUnreadable: nil, volumeUnreadable: volume == nil, backupMarkFailure: nil,
-      attachments: try connection.keptAttachments())
+      // From the start of a hydration until one completes nobody can say which they are.
+      attachments: try connection.hydrationState() == .inProgress ? nil : connection.keptAttachments())
   }
 
   /// Takes fetched files and parts of files, least recently read first, until what is here outside the kept ones fits;

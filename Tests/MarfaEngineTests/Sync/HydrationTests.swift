@@ -29,6 +29,19 @@ struct HydrationTests {
     shared.expectNoViolations()
   }
 
+  @Test("counts no attachments from the start of a hydration until one completes")
+  func uncounted() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    #expect(try copy.blobs.cache().attachments != nil)
+    try copy.store.write { (connection) throws(MarfaError) in
+      try connection.setSetting("hydration", HydrationState.inProgress.rawValue)
+    }
+    #expect(try copy.blobs.cache().attachments == nil)
+    try copy.hydrateAgain()
+    try eventually("it is whole again") { try copy.blobs.cache().attachments != nil }
+  }
+
   @Test("shows what another device does, as it is done")
   func events() throws {
     let shared = try Shared()
