@@ -165,9 +165,11 @@ extension BlobFetch {
       state.file = nil
       state.blocks = BlockSet()
       state.unrecorded = 0
-      failAll(.notFetched(hash, failure), &state, &after)
     }
+    // Before anybody hears of it: who opens it again at once must not be given what the kernel still has.
     fetcher.spoilt(self)
+    update { state, after in failAll(.notFetched(hash, failure), &state, &after) }
+    fetcher.retire(self)
   }
 
   /// The working copy closes: nobody is waited for.

@@ -224,12 +224,18 @@ final class Fetcher: Sendable {
     }
   }
 
-  /// Who opens it now begins anew; the kernel forgets what it was served.
+  /// Who opens it from now on begins anew, and is given nothing of what the kernel was served: to it these are other bytes.
   func spoilt(_ fetch: BlobFetch) {
     table.withLock { if $0[fetch.hash] === fetch { $0[fetch.hash] = nil } }
-    let nodes = try? store.read { (connection) throws(MarfaError) in try connection.nodes(showing: fetch.hash) }
-    changed((nodes ?? []).map { .node($0) })
-    retire(fetch)
+    let changes = try? store.read { (connection) throws(MarfaError) -> [TreeChange] in
+      var changes: [TreeChange] = []
+      for node in try connection.nodes(showing: fetch.hash) {
+        let places = try connection.entries(of: node).map { TreeChange.Place(parent: $0.parent, name: $0.name) }
+        changes.append(.bytes(node, places))
+      }
+      return changes
+    }
+    changed(changes ?? [])
   }
 
   // MARK: - The whole
