@@ -166,6 +166,7 @@ extension BlobFetch {
       state.blocks = BlockSet()
       state.unrecorded = 0
     }
+    // Before anybody hears of it: who opens it again at once must not be given what the kernel still has.
     fetcher.spoilt(self)
     update { state, after in failAll(.notFetched(hash, failure), &state, &after) }
     fetcher.retire(self)
