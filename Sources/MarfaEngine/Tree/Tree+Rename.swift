@@ -50,8 +50,13 @@ extension Tree.Change {
       if present.kind == .directory {
         try removeEmptyDirectory(present, from: to, newName)
       } else if !to.local, try takesOver(node, present, in: to.number, newName) {
+        let hadOtherNames = present.links > 1
         try takeOver(&node, itemOf: &present, called: newName)
         tookOver = true
+        // The backups that gave it its title are others' names now.
+        if hadOtherNames, let item = node.item, try connection.item(item)?.title != newName.title {
+          try outbox.updateItem(item, ["title": .string(newName.title)], folding: true)
+        }
         try removeName(&present, from: to, newName)
         if present.links == 0 { gone = present } else { try settleBackup(&present) }
       } else {
@@ -191,6 +196,10 @@ extension Tree.Change {
             let edge = try connection.edge(from: file, to: item, type: Edge.attachedTo)
           {
             try outbox.deleteEdge(edge.id)
+          }
+          // The name that gave its title may be the one in here.
+          for place in try connection.entries(of: number) where place.parent == directory {
+            try retitle(child, from: place.name)
           }
         } else {
           try localize(&child)
