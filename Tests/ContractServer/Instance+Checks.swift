@@ -100,8 +100,14 @@ extension Instance {
     }
     let rows = ends.map { "items \($0)" } + (row.map { [$0] } ?? [])
     let blob = parts[0] == "items" ? inquiry.json?["properties"]?.object?["blob_ref"]?.string : nil
-    let unanswered = ledger.update { state in state.unanswered }
+    let (unanswered, lost) = ledger.update { state in (state.unanswered, state.lost) }
     for row in rows where unanswered.contains(row) {
+      // Its answer broke on the way, which the last byte may have done with the client having it all. One who has it
+      // never asks again; one who does had it not.
+      if lost.contains(row) {
+        ledger.update { state in state.suspects[row] = exchange.number }
+        continue
+      }
       ledger.violate(.beforeItsCreate, exchange.number, "the create of \(row) was not answered yet")
     }
     let missing = books.withLock { books in
@@ -117,7 +123,10 @@ extension Instance {
     let isKnown = books.withLock { books in
       (try? books.database.row("SELECT 1 FROM blobs WHERE hash = ?1", .text(blob))) != nil
     }
-    if !isKnown || unanswered.contains("blobs \(blob)") {
+    let upload = "blobs \(blob)"
+    if isKnown, lost.contains(upload) {
+      ledger.update { state in state.suspects[upload] = exchange.number }
+    } else if !isKnown || unanswered.contains(upload) {
       ledger.violate(.beforeItsUpload, exchange.number, "the upload of \(blob) was not answered yet")
     }
   }
@@ -127,11 +136,18 @@ extension Instance {
     var said = inquiry.json ?? JSON.Object()
     said["id"] = nil
     let fingerprint = kind + JSON.object(said).text
+    var suspected: Int?
     let twin: String? = ledger.update { state in
       if !state.answered.contains(row) { state.unanswered.insert(row) }
+      if let number = state.suspects.removeValue(forKey: row) {
+        suspected = number
+      }
       let first = options.flagsEqualCreates ? state.creates[fingerprint] : state.lostCreates[fingerprint]
       if state.creates[fingerprint] == nil { state.creates[fingerprint] = id }
       return first == id ? nil : first
+    }
+    if let suspected {
+      ledger.violate(.beforeItsCreate, suspected, "the create of \(row) was not answered yet")
     }
     exchange.makesKnown.append(row)
     exchange.creates = (fingerprint, id)
@@ -141,7 +157,13 @@ extension Instance {
   /// An upload came in whole: what it makes known.
   func noteUpload(_ exchange: Exchange, _ hash: String) {
     let row = "blobs \(hash)"
-    ledger.update { state in if !state.answered.contains(row) { state.unanswered.insert(row) } }
+    let suspected = ledger.update { state in
+      if !state.answered.contains(row) { state.unanswered.insert(row) }
+      return state.suspects.removeValue(forKey: row)
+    }
+    if let suspected {
+      ledger.violate(.beforeItsUpload, suspected, "the upload of \(hash) was not answered yet")
+    }
     exchange.makesKnown.append(row)
   }
 
@@ -151,6 +173,7 @@ extension Instance {
     ledger.update { state in
       for row in exchange.makesKnown {
         state.unanswered.remove(row)
+        state.lost.remove(row)
         if state.answered.insert(row).inserted { exchange.madeKnown.append(row) }
       }
       if let (fingerprint, _) = exchange.creates { state.lostCreates[fingerprint] = nil }
@@ -165,6 +188,7 @@ extension Instance {
       for row in exchange.madeKnown {
         state.answered.remove(row)
         state.unanswered.insert(row)
+        state.lost.insert(row)
       }
       // An earlier answer to the same create stands.
       if let (fingerprint, id) = exchange.creates,

@@ -128,6 +128,10 @@ final class Ledger: Sendable {
     var writing: [String: [(request: Int, key: String, socket: Int32)]] = [:]
     /// Rows whose create came and was not answered yet, and uploads the same.
     var unanswered: Set<String> = []
+    /// Those of them whose answer broke on its way.
+    var lost: Set<String> = []
+    /// Those of these that another write stood on since: which one.
+    var suspects: [String: Int] = [:]
     /// Rows and uploads whose making was answered.
     var answered: Set<String> = []
     /// Idempotency keys under way, and what each has stood for: key's owner and key.

@@ -47,6 +47,9 @@ extension WorkingCopy {
   @discardableResult
   func write(_ path: String, _ text: String) throws -> Node {
     let staged = try open(path)
+    // As a mount says it: what is written here outlives its item.
+    tree.setBeingWritten(staged.node, true)
+    defer { tree.setBeingWritten(staged.node, false) }
     try staged.append(Array(text.utf8))
     return try #require(try close(staged))
   }
