@@ -80,17 +80,17 @@ public final class StagedFile: Sendable {
   /// Tells of bytes that have just been written to ``descriptor``.
   public func wrote(at offset: Int64, count: Int) {
     let end = offset + Int64(count)
-    let follows = extent.withLock { extent in
+    let follows = extent.withLock { extent -> Int? in
       if offset < extent.claimed { extent.isStale = true }
       if offset <= extent.contiguous { extent.contiguous = max(extent.contiguous, end) }
       extent.size = max(extent.size, end)
       guard !extent.isStale, !extent.isFollowed, extent.contiguous - extent.claimed >= StagedFile.stride else {
-        return false
+        return nil
       }
       extent.isFollowed = true
-      return true
+      return extent.generation
     }
-    if follows { StagedFile.follower.post { self.follow() } }
+    if let follows { StagedFile.follower.post { self.follow(since: follows) } }
   }
 
   /// Changes the length.
@@ -191,23 +191,24 @@ public final class StagedFile: Sendable {
     }
   }
 
-  private func follow() {
+  /// Hashes behind a writer. What was finished meanwhile is not begun anew: who writes on has another one started.
+  private func follow(since generation: Int) {
     while true {
-      let claim = extent.withLock { extent -> (end: Int64, generation: Int)? in
+      let end = extent.withLock { extent -> Int64? in
         let next = min(extent.contiguous, extent.claimed + StagedFile.stride)
-        guard !extent.isStale, next - extent.claimed >= StagedFile.stride else {
+        guard extent.generation == generation, !extent.isStale, next - extent.claimed >= StagedFile.stride else {
           extent.isFollowed = false
           return nil
         }
         extent.claimed = next
-        return (next, extent.generation)
+        return next
       }
-      guard let claim else { return }
+      guard let end else { return }
       let went = digest.withLock { digest -> Bool in
-        guard extent.withLock({ $0.generation == claim.generation }) else { return true }
+        guard extent.withLock({ $0.generation == generation }) else { return true }
         do {
           if digest.sha == nil { digest.sha = try SHA256() }
-          try hash(into: &digest, upTo: claim.end)
+          try hash(into: &digest, upTo: end)
           return true
         } catch {
           return false
