@@ -23,12 +23,12 @@ extension Tree.Change {
     try connection.run("DELETE FROM writes WHERE number = ?1") { $0.int(1, write.id.number) }
     if let item = write.item {
       try settle(item, write, answer, isOvertaken: isOvertaken)
-      if case .item(let row) = answer { try rebase(behind: write, item: item, to: row.version, asMade: asMade) }
+      if case .item(let row) = answer { try rebase(behind: write, to: row.version, asMade: asMade) }
       if mustRead { try connection.owe(item) }
     } else if let edge = write.edge {
       let source = try connection.edge(edge)?.source
       try settle(edge, write, answer, isOvertaken: isOvertaken)
-      if case .edge(let row) = answer { try rebase(behind: write, edge: edge, to: row.version, asMade: asMade) }
+      if case .edge(let row) = answer { try rebase(behind: write, to: row.version, asMade: asMade) }
       if mustRead, let source { try connection.owe(source) }
     } else if let blob = write.blob {
       try connection.run("UPDATE blobs SET stored = 1, uploaded = 1 WHERE hash = ?1") { $0.hash(1, blob) }
@@ -271,45 +271,29 @@ extension Tree.Change {
   /// The next edit of the row is one of the version the server just answered with, when the write landed as it was made
   /// (contract, "Verdicts"); one that was made of an older version than the write was keeps that. Edits of a row that had
   /// no version yet are edits of the one its create was answered with.
-  private func rebase(behind write: QueuedWrite, item: ItemID, to version: Int64, asMade: Bool) throws(MarfaError) {
+  private func rebase(behind write: QueuedWrite, to version: Int64, asMade: Bool) throws(MarfaError) {
     if asMade {
       try connection.run(
         """
-        UPDATE writes SET base_version = ?3 WHERE gone_out = 0 AND base_version < ?3 AND base_version >= ?4 AND number =
-          (SELECT min(number) FROM writes WHERE item = ?1 AND number > ?2 AND kind = 'update_item' AND state <> 'refused')
+        UPDATE writes SET base_version = ?4 WHERE gone_out = 0 AND base_version < ?4 AND base_version >= ?5 AND number =
+          (SELECT min(number) FROM writes WHERE (item = ?1 OR edge = ?2) AND number > ?3
+            AND kind IN ('update_item', 'update_edge') AND state <> 'refused')
         """
       ) {
-        $0.id(1, item)
-        $0.int(2, write.id.number)
-        $0.int(3, version)
-        $0.int(4, write.baseVersion ?? 0)
+        $0.id(1, write.item)
+        $0.id(2, write.edge)
+        $0.int(3, write.id.number)
+        $0.int(4, version)
+        $0.int(5, write.baseVersion ?? 0)
       }
     }
-    guard write.kind == .createItem else { return }
-    try connection.run("UPDATE writes SET base_version = ?2 WHERE item = ?1 AND gone_out = 0 AND base_version = 0") {
-      $0.id(1, item)
-      $0.int(2, version)
-    }
-  }
-
-  private func rebase(behind write: QueuedWrite, edge: EdgeID, to version: Int64, asMade: Bool) throws(MarfaError) {
-    if asMade {
-      try connection.run(
-        """
-        UPDATE writes SET base_version = ?3 WHERE gone_out = 0 AND base_version < ?3 AND base_version >= ?4 AND number =
-          (SELECT min(number) FROM writes WHERE edge = ?1 AND number > ?2 AND kind = 'update_edge' AND state <> 'refused')
-        """
-      ) {
-        $0.id(1, edge)
-        $0.int(2, write.id.number)
-        $0.int(3, version)
-        $0.int(4, write.baseVersion ?? 0)
-      }
-    }
-    guard write.kind == .createEdge else { return }
-    try connection.run("UPDATE writes SET base_version = ?2 WHERE edge = ?1 AND gone_out = 0 AND base_version = 0") {
-      $0.id(1, edge)
-      $0.int(2, version)
+    guard write.kind == .createItem || write.kind == .createEdge else { return }
+    try connection.run(
+      "UPDATE writes SET base_version = ?3 WHERE (item = ?1 OR edge = ?2) AND gone_out = 0 AND base_version = 0"
+    ) {
+      $0.id(1, write.item)
+      $0.id(2, write.edge)
+      $0.int(3, version)
     }
   }
 
