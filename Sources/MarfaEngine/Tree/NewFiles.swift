@@ -104,11 +104,8 @@ final class NewFiles: StorePrologue {
     guard state.withLock({ $0.files.count < Self.most }) else { return nil }
     let now = Timestamp.now
     let number = try store.nodeNumbers.next()
-    let node = Node(
-      number: number, kind: .file, item: nil, local: false, mode: mode & 0o7777, uid: owner.uid,
-      // A directory with the set-group bit hands its group on (inode(7)).
-      gid: parent.mode & S_ISGID != 0 ? parent.gid : owner.gid, atime: now, mtime: now, ctime: now, links: 1,
-      content: .empty, size: 0)
+    var node = Node(new: .file, in: parent, mode: mode, owner: owner, at: now)
+    node.number = number
     let staged = try blobs.stage(for: number, isNew: true)
     let place = Place(parent: parent.number, name: name)
     let isFree = state.withLock { state in
@@ -249,14 +246,12 @@ final class NewFiles: StorePrologue {
       tree.notify(
         [.entry(parent: directory.number, name: file.name), .entry(parent: directory.number, name: name)], in: change)
     }
-    guard let seal = file.seal else {
-      node = try connection.insertNode(node, numbered: node.number)
-      return try connection.insertEntry(directory.number, name, node: node.number)
-    }
+    // Its bytes are its seal's to say.
     node.content = .empty
     node.size = 0
-    node = try connection.insertNode(node, numbered: node.number)
+    _ = try connection.insertNode(node, numbered: node.number)
     try connection.insertEntry(directory.number, name, node: node.number)
+    guard let seal = file.seal else { return }
     _ = try change.seal(file.staged, seal.hash, size: seal.size, mimeType: seal.mimeType, mtime: file.node.mtime)
   }
 

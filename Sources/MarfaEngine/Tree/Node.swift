@@ -57,6 +57,17 @@ public struct Node: Sendable, Equatable {
   }
 }
 
+extension Node {
+  /// One that a program makes in a directory, without a number yet, of which nothing is in the store.
+  init(new kind: Kind, in parent: Node, mode: mode_t, owner: Owner, at now: Timestamp) {
+    self.init(
+      number: 0, kind: kind, item: nil, local: false, mode: mode & 0o7777, uid: owner.uid,
+      // A directory with the set-group bit hands its group on (inode(7)).
+      gid: parent.mode & S_ISGID != 0 ? parent.gid : owner.gid, atime: now, mtime: now, ctime: now, links: 1,
+      content: .empty, size: 0)
+  }
+}
+
 /// Which staged file.
 public struct StagedID: Hashable, Sendable {
   let bytes: Bytes128

@@ -173,11 +173,8 @@ extension Tree.Change {
     -> Node
   {
     guard try connection.child(parent.number, name) == nil else { throw .file(.exists) }
-    return Node(
-      number: 0, kind: kind, item: nil, local: parent.local || tree.settings.localNames.matches(name),
-      mode: mode & 0o7777, uid: owner.uid,
-      // A directory with the set-group bit hands its group on (inode(7)).
-      gid: parent.mode & S_ISGID != 0 ? parent.gid : owner.gid, atime: now, mtime: now, ctime: now, links: 1,
-      content: .empty, size: 0)
+    var node = Node(new: kind, in: parent, mode: mode, owner: owner, at: now)
+    node.local = parent.local || tree.settings.localNames.matches(name)
+    return node
   }
 }
