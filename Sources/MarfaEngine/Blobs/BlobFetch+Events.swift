@@ -29,7 +29,7 @@ extension BlobFetch {
     _ after: inout After
   ) -> BytesFlow {
     guard var running = state.requests[request.id], !running.isDropped, state.phase == .partial else { return .stop }
-    let now = Alarm.now
+    let now = Monotonic.now
     fetcher.link.worked()
     state.delay = now - running.asked
     running.hasHead = true
@@ -107,7 +107,7 @@ extension BlobFetch {
   /// It can't be had, for a reason that asking again at once does not mend.
   private func refuse(_ failure: FetchFailure, _ state: inout State, _ after: inout After) {
     state.refusal = failure
-    state.retryAt = Alarm.now + fetcher.settings.refusalHolds
+    state.retryAt = Monotonic.now + fetcher.settings.refusalHolds
     state.failures = 0
     fetcher.note(hash, failure.reason, "\(failure)")
     failAll(.notFetched(hash, failure), &state, &after)
@@ -133,7 +133,7 @@ extension BlobFetch {
       guard running.isKept else { return .remember(count: Int(count)) }
       if state.file == nil { state.file = makeFile(size) }
       guard let file = state.file else {
-        state.servedThroughUntil = Alarm.now + fetcher.settings.roomRetry
+        state.servedThroughUntil = Monotonic.now + fetcher.settings.roomRetry
         drop(request.id, &state)
         return .stop
       }
@@ -147,7 +147,7 @@ extension BlobFetch {
       } catch {
         Log.warning("no more of \(hash) is kept: \(error)")
         state.withLock { state in
-          state.servedThroughUntil = Alarm.now + fetcher.settings.roomRetry
+          state.servedThroughUntil = Monotonic.now + fetcher.settings.roomRetry
           drop(request.id, &state)
         }
         fetcher.makeRoom()
@@ -248,7 +248,7 @@ extension BlobFetch {
   }
 
   private func progressed(_ count: Int64, _ state: inout State, _ after: inout After) {
-    let now = Alarm.now
+    let now = Monotonic.now
     state.lastProgress = now
     state.failures = 0
     state.refusal = nil
@@ -301,7 +301,7 @@ extension BlobFetch {
   private func fell(
     short result: Result<Void, BytesFailure>, _ running: Running, _ state: inout State, _ after: inout After
   ) {
-    let now = Alarm.now
+    let now = Monotonic.now
     let failure: FetchFailure
     switch result {
     case .success:
@@ -331,7 +331,7 @@ extension BlobFetch {
   }
 
   private func rateLimited(_ seconds: Int?, _ state: inout State, _ after: inout After) {
-    let now = Alarm.now
+    let now = Monotonic.now
     // An hour is as good as never.
     let wait = Int64(max(1, min(seconds ?? 1, 3600))) * fetcher.settings.second
     let failure = FetchFailure.rateLimited(seconds: seconds)

@@ -18,7 +18,7 @@ extension BlobFetch {
     } else if !state.isFlushDue {
       state.isFlushDue = true
       after.add {
-        self.fetcher.alarm.at(Alarm.now + self.fetcher.settings.flushDelay) {
+        self.fetcher.alarm.at(Monotonic.now + self.fetcher.settings.flushDelay) {
           self.update { state, after in
             state.isFlushDue = false
             self.flushSoon(&state, &after, now: true)

@@ -14,7 +14,7 @@ extension BlobFetch {
     guard state.phase == .partial, !state.waiters.isEmpty || !state.wholes.isEmpty || !state.readers.isEmpty else {
       return
     }
-    guard Alarm.now >= state.retryAt else { return planLater(&state, &after) }
+    guard Monotonic.now >= state.retryAt else { return planLater(&state, &after) }
     guard let size = state.size else { return planFirst(&state, &after) }
     if state.ignoresRanges { return planThrough(size, &state, &after) }
     var wanted = BlockSet()
@@ -134,7 +134,7 @@ extension BlobFetch {
   private func start(
     _ from: Int64, _ end: Int64, whole isWhole: Bool = false, _ state: inout State, _ after: inout After
   ) {
-    let now = Alarm.now
+    let now = Monotonic.now
     let isKept: Bool
     var from = from
     // What came of its first block does not come again, where it is kept.
@@ -193,7 +193,7 @@ extension BlobFetch {
 
   /// Why nothing is asked now; `nil` when it may be.
   func refusal(_ state: inout State, patience: Int64? = nil) -> FetchFailure? {
-    let now = Alarm.now
+    let now = Monotonic.now
     if let refusal = state.refusal {
       if now < state.retryAt, case .rateLimited = refusal {
         return state.retryAt - now > (patience ?? fetcher.settings.patience) ? refusal : nil
@@ -207,7 +207,7 @@ extension BlobFetch {
   /// Has somebody look whether bytes still come.
   func watch(_ state: inout State, _ after: inout After) {
     guard !state.isWatched else { return }
-    let now = Alarm.now
+    let now = Monotonic.now
     let moments =
       state.waiters.map { max($0.since, state.lastProgress) + fetcher.settings.patience }
       + state.wholes.map { max($0.since, state.lastProgress) + $0.patience }
@@ -221,7 +221,7 @@ extension BlobFetch {
     update { state, after in
       state.isWatched = false
       guard state.phase == .partial else { return watch(&state, &after) }
-      let now = Alarm.now
+      let now = Monotonic.now
       let patience = fetcher.settings.patience
       let failure = FetchFailure.timedOut("no byte came for \(patience / 1_000_000_000) seconds")
       let error = MarfaError.notFetched(hash, failure)

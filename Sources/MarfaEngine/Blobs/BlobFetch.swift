@@ -209,7 +209,7 @@ final class BlobFetch: Sendable {
         return .answer(.failure(.notFetched(hash, failure)))
       }
       let id = state.newID()
-      state.waiters.append(Waiter(id: id, range: range, since: Alarm.now, then: then))
+      state.waiters.append(Waiter(id: id, range: range, since: Monotonic.now, then: then))
       watch(&state, &after)
       plan(&state, &after)
       return .waits(id)
@@ -253,7 +253,7 @@ final class BlobFetch: Sendable {
         return .answer(.failure(.notFetched(hash, failure)))
       }
       let id = state.newID()
-      state.wholes.append(Whole(id: id, since: Alarm.now, patience: patience, progress: progress, then: then))
+      state.wholes.append(Whole(id: id, since: Monotonic.now, patience: patience, progress: progress, then: then))
       watch(&state, &after)
       plan(&state, &after)
       return .waits(id)

@@ -28,7 +28,7 @@ extension Fetcher {
   }
 
   private func flushPending(in delay: Int64) {
-    let moment = Alarm.now + delay
+    let moment = Monotonic.now + delay
     let isNew = pending.withLock { pending in
       if let due = pending.dueAt, due <= moment { return false }
       pending.dueAt = moment

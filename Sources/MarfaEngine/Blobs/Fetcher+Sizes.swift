@@ -36,7 +36,7 @@ extension Fetcher {
     }
     if let known { return then(.success(known)) }
     guard let source else { return then(.failure(.bytesAbsent(hash))) }
-    if let refusal = link.refusal(Alarm.now) { return then(.failure(.notFetched(hash, refusal))) }
+    if let refusal = link.refusal(Monotonic.now) { return then(.failure(.notFetched(hash, refusal))) }
     let (id, isFirst) = sizes.withLock { sizes -> (Int, Bool) in
       sizes.lastID += 1
       let isFirst = sizes.asks[hash] == nil
@@ -44,7 +44,7 @@ extension Fetcher {
       return (sizes.lastID, isFirst)
     }
     if let wait {
-      alarm.at(Alarm.now + wait) { [self] in
+      alarm.at(Monotonic.now + wait) { [self] in
         let late = sizes.withLock { sizes -> SizeAsks.Ask? in
           guard let index = sizes.asks[hash]?.firstIndex(where: { $0.id == id }) else { return nil }
           // The question stays asked: somebody else may come before it is answered.
@@ -83,7 +83,7 @@ extension Fetcher {
       if size > 0, size <= BlobFetch.largestSize { return .success(size) }
       failure = .failed("the server says that there are \(size) bytes")
     case .failure(.unreachable(let words)), .failure(.stopped(let words)):
-      link.failed(words, Alarm.now)
+      link.failed(words, Monotonic.now)
       failure = .unreachable(words)
     case .failure(.rateLimited(let seconds)): failure = .rateLimited(seconds: seconds)
     case .failure(.absent): failure = .absent
@@ -186,7 +186,7 @@ extension Fetcher {
       sizes.isAtEnd = true
       return !wasStopped
     }
-    if isStopped { alarm.at(Alarm.now + settings.offlineLast) { [self] in learnSizes() } }
+    if isStopped { alarm.at(Monotonic.now + settings.offlineLast) { [self] in learnSizes() } }
     walker.post { self.walkOn() }
   }
 }

@@ -285,7 +285,7 @@ final class Fetcher: Sendable {
   /// Trims to the budget, in its own time, when there is more than it allows. Looking may take long where much is held:
   /// it is done a twentieth of the time at most.
   func trimSoon() {
-    let now = Alarm.now
+    let now = Monotonic.now
     let moment = trimming.withLock { state -> Int64? in
       guard !state.isPosted else { return nil }
       state.isPosted = true
@@ -301,7 +301,7 @@ final class Fetcher: Sendable {
 
   private func trim() {
     trimming.withLock { $0.isPosted = false }
-    let began = Alarm.now
+    let began = Monotonic.now
     do throws(MarfaError) {
       let isOver = try store.read { (connection) throws(MarfaError) in
         guard let allowance = try blobs.allowance(in: connection), try connection.cachedBytes() > allowance else {
@@ -317,13 +317,13 @@ final class Fetcher: Sendable {
     } catch {
       Log.warning("what was fetched could not be trimmed to the budget yet: \(error)")
     }
-    let now = Alarm.now
+    let now = Monotonic.now
     trimming.withLock { $0.nextAt = now + 20 * (now - began) }
   }
 
   /// Room was wanted and not there: lets go of what may go. Once a second at most.
   func makeRoom() {
-    let now = Alarm.now
+    let now = Monotonic.now
     let isDue = trimming.withLock { state in
       guard state.roomAt == .min || now - state.roomAt > 1_000_000_000 else { return false }
       state.roomAt = now

@@ -24,14 +24,7 @@ final class Alarm: @unchecked Sendable {
     mutex.deallocate()
   }
 
-  /// Nanoseconds of the clock that only goes forward.
-  static var now: Int64 {
-    var time = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
-  }
-
-  /// Does `job` at the moment `at` of ``now``, or soon after. Never, once it is closed.
+  /// Does `job` at the moment `at` of ``Monotonic``, or soon after. Never, once it is closed.
   func at(_ at: Int64, _ job: @escaping @Sendable () -> Void) {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
@@ -60,7 +53,7 @@ final class Alarm: @unchecked Sendable {
     pthread_mutex_lock(mutex)
     // The next is the last: jobs stand in reverse order.
     while let next = jobs.last {
-      if next.at > Alarm.now {
+      if next.at > Monotonic.now {
         var deadline = timespec(tv_sec: Int(next.at / 1_000_000_000), tv_nsec: Int(next.at % 1_000_000_000))
         pthread_cond_timedwait(changed, mutex, &deadline)
         continue

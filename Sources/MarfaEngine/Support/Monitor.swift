@@ -6,14 +6,14 @@ public struct Deadline: Sendable {
 
   /// So many seconds from now.
   public static func after(seconds: Double) -> Deadline {
-    Deadline(nanoseconds: now + Int64(min(max(seconds, 0), 1e9) * 1e9))
+    Deadline(nanoseconds: Monotonic.now + Int64(min(max(seconds, 0), 1e9) * 1e9))
   }
 
   /// Whether it is past.
-  public var hasPassed: Bool { Self.now >= nanoseconds }
+  public var hasPassed: Bool { Monotonic.now >= nanoseconds }
 
   /// Seconds until then, negative when it is past.
-  public var secondsLeft: Double { Double(nanoseconds - Self.now) / 1e9 }
+  public var secondsLeft: Double { Double(nanoseconds - Monotonic.now) / 1e9 }
 
   /// The earlier of two.
   public static func earlier(_ a: Deadline, _ b: Deadline) -> Deadline { a.nanoseconds < b.nanoseconds ? a : b }
@@ -21,8 +21,12 @@ public struct Deadline: Sendable {
   fileprivate var timespec: Glibc.timespec {
     Glibc.timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
   }
+}
 
-  private static var now: Int64 {
+/// The clock that nobody sets.
+enum Monotonic {
+  /// Nanoseconds since some moment.
+  static var now: Int64 {
     var time = Glibc.timespec()
     clock_gettime(CLOCK_MONOTONIC, &time)
     return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
@@ -59,13 +63,13 @@ public final class Monitor<Value>: @unchecked Sendable {
   }
 
   /// Runs `body` with the value, alone, and has everyone who waits look again.
-  public func update<R>(_ body: (inout Value) -> R) -> R {
+  public func update<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
     pthread_mutex_lock(mutex)
     defer {
       pthread_cond_broadcast(changed)
       pthread_mutex_unlock(mutex)
     }
-    return body(&value)
+    return try body(&value)
   }
 
   /// Runs `body` with the value, alone.

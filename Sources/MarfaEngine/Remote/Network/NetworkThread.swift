@@ -115,16 +115,6 @@ final class Deadlines {
   }
 }
 
-/// The clock that no one sets.
-enum Monotonic {
-  /// Nanoseconds since some moment.
-  static var now: Int64 {
-    var time = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
-  }
-}
-
 extension Duration {
   /// Whole nanoseconds, held to what fits with room to spare.
   var nanoseconds: Int64 {
