@@ -112,14 +112,14 @@ public final class Faults: Sendable {
     var releases = 0
   }
 
-  private let state = Guarded(State())
+  private let state = Monitor(State())
 
   init() {}
 
   /// Puts a rule in force; answers its number.
   @discardableResult
   public func add(_ fault: Fault) -> Int {
-    state.withLock { state in
+    state.update { state in
       state.last += 1
       state.rules.append((state.last, fault))
       return state.last
@@ -127,20 +127,20 @@ public final class Faults: Sendable {
   }
 
   /// Takes a rule away.
-  public func remove(_ id: Int) { state.withLock { state in state.rules.removeAll { $0.id == id } } }
+  public func remove(_ id: Int) { state.update { state in state.rules.removeAll { $0.id == id } } }
 
   /// Takes every rule away. Those who stall go on stalling until ``release()``.
-  public func removeAll() { state.withLock { $0.rules.removeAll() } }
+  public func removeAll() { state.update { $0.rules.removeAll() } }
 
   /// How many rules still have somebody to hit.
-  public var waiting: Int { state.withLock { $0.rules.count } }
+  public var waiting: Int { state.update { $0.rules.count } }
 
   /// Lets everybody go who stalls until released.
-  public func release() { state.withLock { $0.releases += 1 } }
+  public func release() { state.update { $0.releases += 1 } }
 
   /// What hits this request.
   func take(origin: Fault.Origin, method: String, path: String, target: String) -> [Fault.Effect] {
-    state.withLock { state in
+    state.update { state in
       var effects: [Fault.Effect] = []
       for index in state.rules.indices
       where state.rules[index].fault.matches(origin: origin, method: method, path: path, target: target) {
@@ -156,5 +156,5 @@ public final class Faults: Sendable {
     }
   }
 
-  var releases: Int { state.withLock { $0.releases } }
+  var releases: Int { state.update { $0.releases } }
 }

@@ -110,7 +110,7 @@ extension Instance {
       }
       ledger.violate(.beforeItsCreate, exchange.number, "the create of \(row) was not answered yet")
     }
-    let missing = books.withLock { books in
+    let missing = books.update { books in
       ends.filter { id in
         (try? books.database.row("SELECT 1 FROM items WHERE id = ?1", .text(id))) == nil
           && (try? books.database.row("SELECT 1 FROM purged WHERE id = ?1", .text(id))) == nil
@@ -120,7 +120,7 @@ extension Instance {
       ledger.violate(.beforeItsCreate, exchange.number, "item \(id) was never created")
     }
     guard let blob else { return }
-    let isKnown = books.withLock { books in
+    let isKnown = books.update { books in
       (try? books.database.row("SELECT 1 FROM blobs WHERE hash = ?1", .text(blob))) != nil
     }
     let upload = "blobs \(blob)"

@@ -31,8 +31,8 @@ extension Instance: Service {
     noteCredential(exchange, path: path)
     noteHaste(exchange)
     if exchange.origin == .instance, exchange.method == "POST", path == "/blobs" {
-      let folder = books.withLock { $0.folder }
-      let number = signals.withLock { signals in
+      let folder = books.update { $0.folder }
+      let number = signals.update { signals in
         signals.uploads += 1
         return signals.uploads
       }

@@ -7,11 +7,11 @@ final class Instance: Sendable {
   let faults = Faults()
   let options: ServerOptions
   let line: Line
-  let books: Guarded<Books>
+  let books: Monitor<Books>
   let ledger = Ledger()
-  let signals = Guarded(Signals())
-  let lifecycle: Guarded<Lifecycle>
-  private let ports: Guarded<(instance: UInt16, store: UInt16, admin: UInt16)>
+  let signals = Monitor(Signals())
+  let lifecycle: Monitor<Lifecycle>
+  private let ports: Monitor<(instance: UInt16, store: UInt16, admin: UInt16)>
   /// Its name, the same as long as its folder lives.
   let instanceID: String
 
@@ -35,22 +35,22 @@ final class Instance: Sendable {
     line = Line(options.link)
     let books = try Books(folder: folder, catalogue: options.catalogue, retainedEvents: options.retainedEvents)
     instanceID = try books.instance()
-    self.books = Guarded(books)
-    lifecycle = Guarded(Lifecycle())
-    ports = Guarded((options.port, options.storePort, options.adminPort ?? 0))
+    self.books = Monitor(books)
+    lifecycle = Monitor(Lifecycle())
+    ports = Monitor((options.port, options.storePort, options.adminPort ?? 0))
     try start()
   }
 
   /// Starts it again after ``stop()``, on the same ports. Does nothing while it runs.
   func start() throws(ServerRefusal) {
-    try lifecycle.withLock { (state) throws(ServerRefusal) in
+    try lifecycle.update { (state) throws(ServerRefusal) in
       guard state.listeners.isEmpty else { return }
-      let head = books.withLock { $0.head }
-      signals.withLock { signals in
+      let head = books.update { $0.head }
+      signals.update { signals in
         signals.isStopping = false
         signals.head = head
       }
-      let ports = self.ports.withLock { $0 }
+      let ports = self.ports.update { $0 }
       // The object store is another host, not only another port.
       var listeners = [
         Listener(.instance, address: "127.0.0.1", port: ports.instance, service: self),
@@ -65,7 +65,7 @@ final class Instance: Sendable {
         for listener in listeners { listener.stop() }
         throw error
       }
-      self.ports.withLock {
+      self.ports.update {
         $0 = (listeners[0].port, listeners[1].port, listeners.count > 2 ? listeners[2].port : 0)
       }
       state.listeners = listeners
@@ -74,22 +74,22 @@ final class Instance: Sendable {
 
   /// Ends every connection and listens no more: whoever comes is refused the connection.
   func stop() {
-    signals.withLock { $0.isStopping = true }
+    signals.update { $0.isStopping = true }
     faults.release()
-    lifecycle.withLock { state in
+    lifecycle.update { state in
       for listener in state.listeners { listener.stop() }
       state.listeners = []
     }
   }
 
   /// The instance's base, prefix included: `http://127.0.0.1:PORT`.
-  var url: String { "http://127.0.0.1:\(ports.withLock { $0.instance })\(options.prefix)" }
+  var url: String { "http://127.0.0.1:\(ports.update { $0.instance })\(options.prefix)" }
   /// The object store's origin: `http://127.0.0.2:PORT`.
-  var storeURL: String { "http://127.0.0.2:\(ports.withLock { $0.store })" }
+  var storeURL: String { "http://127.0.0.2:\(ports.update { $0.store })" }
   /// A place on the object store's host that answers whoever is redirected there, and notes a credential.
   var elsewhereURL: String { storeURL + "/elsewhere" }
   /// Where `/-/faults` and its like are asked; `nil` without an admin port.
-  var adminURL: String? { options.adminPort.map { _ in "http://127.0.0.1:\(ports.withLock { $0.admin })" } }
+  var adminURL: String? { options.adminPort.map { _ in "http://127.0.0.1:\(ports.update { $0.admin })" } }
   /// The secret of the first key.
   var key: String { options.keys.first?.secret ?? "" }
   /// The line between the server and everyone.
@@ -109,7 +109,7 @@ final class Instance: Sendable {
   /// The number of the last request: later ones have greater numbers.
   var lastRequest: Int { ledger.update { $0.last } }
   /// The head of the event log.
-  var head: Int64 { books.withLock { $0.head } }
+  var head: Int64 { books.update { $0.head } }
 
   /// Forgets requests, sums and violations so far.
   func forgetRecords() {
@@ -139,7 +139,7 @@ final class Instance: Sendable {
 
   /// Ends every event stream, plainly or with `stream_incomplete` and a reason.
   func cutStreams(incomplete reason: String? = nil) {
-    signals.withLock { signals in
+    signals.update { signals in
       signals.generation += 1
       signals.reason = reason ?? ""
     }
@@ -147,32 +147,32 @@ final class Instance: Sendable {
 
   /// Drops all but the last events: older cursors are answered `catchup_too_old`.
   func retireEvents(keeping count: Int) throws(ServerRefusal) {
-    try books.withLock { (books) throws(ServerRefusal) in try books.retire(keeping: count) }
+    try books.update { (books) throws(ServerRefusal) in try books.retire(keeping: count) }
   }
 
   /// The results of keyed writes so far are retained no more: a retry of one is 422 `idempotency_result_not_retained`.
   func forgetResults() throws(ServerRefusal) {
-    try books.withLock { (books) throws(ServerRefusal) in _ = try books.database.rows("UPDATE replies SET body = NULL")
+    try books.update { (books) throws(ServerRefusal) in _ = try books.database.rows("UPDATE replies SET body = NULL")
     }
   }
 
   /// Every signed link given so far is over.
   func expireLinks() throws(ServerRefusal) {
-    try books.withLock { (books) throws(ServerRefusal) in try books.expireLinks() }
+    try books.update { (books) throws(ServerRefusal) in try books.expireLinks() }
   }
 
   /// Writes down how everything stands, for ``restoreSnapshot()``.
   func takeSnapshot() throws(ServerRefusal) {
-    try books.withLock { (books) throws(ServerRefusal) in try books.takeSnapshot() }
+    try books.update { (books) throws(ServerRefusal) in try books.takeSnapshot() }
   }
 
   /// Puts everything back to the snapshot, as a restored backup does: cursors past it are answered `cursor_ahead`.
   func restoreSnapshot() throws(ServerRefusal) {
-    let head = try books.withLock { (books) throws(ServerRefusal) in
+    let head = try books.update { (books) throws(ServerRefusal) in
       try books.restoreSnapshot()
       return books.head
     }
-    signals.withLock { signals in
+    signals.update { signals in
       signals.head = head
       // Streams that were open belong to the log that is gone.
       signals.generation += 1
@@ -182,7 +182,7 @@ final class Instance: Sendable {
 
   /// Adds or replaces an item type.
   func add(_ type: TypeRow) {
-    books.withLock { books in
+    books.update { books in
       books.catalogue.types.removeAll { $0.id == type.id }
       books.catalogue.types.append(type)
     }
@@ -195,9 +195,9 @@ final class Instance: Sendable {
     var head: Int64 = 0
     defer {
       let now = head
-      signals.withLock { if $0.head != now { $0.head = now } }
+      signals.update { if $0.head != now { $0.head = now } }
     }
-    return try books.withLock { (books) throws(ServerRefusal) in
+    return try books.update { (books) throws(ServerRefusal) in
       defer { head = books.head }
       return try body(books)
     }
@@ -210,28 +210,28 @@ final class Instance: Sendable {
 extension Instance: EventSource {
   var nameKey: String { options.namesEventsOldWay ? "type" : "event_type" }
   var pingInterval: Double { options.pingInterval }
-  var isStopping: Bool { signals.withLock { $0.isStopping } }
-  var generation: Int { signals.withLock { $0.generation } }
+  var isStopping: Bool { signals.update { $0.isStopping } }
+  var generation: Int { signals.update { $0.generation } }
 
   func interruption(since generation: Int) -> String? {
-    signals.withLock { $0.generation == generation ? nil : $0.reason }
+    signals.update { $0.generation == generation ? nil : $0.reason }
   }
 
   func log() -> (head: Int64, oldest: Int64) {
-    books.withLock { books in (books.head, (try? books.oldestEvent()) ?? 0) }
+    books.update { books in (books.head, (try? books.oldestEvent()) ?? 0) }
   }
 
   func events(after cursor: Int64, limit: Int, for actor: Actor, types: [String])
     -> (events: [(id: Int64, name: String, data: String)], last: Int64)
   {
-    books.withLock { books in
+    books.update { books in
       (try? books.events(after: cursor, limit: limit, for: actor, types: types)) ?? ([], cursor)
     }
   }
 
   func waitForEvents(after cursor: Int64, until deadline: Double) {
     let generation = self.generation
-    _ = signals.wait(until: deadline) {
+    _ = signals.wait(until: .after(seconds: deadline - Clock.now)) {
       $0.head > cursor || $0.isStopping || $0.generation != generation ? true : nil
     }
   }

@@ -145,13 +145,13 @@ final class Ledger: Sendable {
     var notBefore: [String: Double] = [:]
   }
 
-  private let state = Guarded(State())
+  private let state = Monitor(State())
   private static let keptRequests = 50_000
 
-  func update<R>(_ body: (inout State) -> R) -> R { state.withLock(body) }
+  func update<R>(_ body: (inout State) -> R) -> R { state.update(body) }
 
   func wait<R>(seconds: Double, for body: (inout State) -> R?) -> R? {
-    state.wait(until: Clock.now + seconds, for: body)
+    state.wait(until: .after(seconds: seconds), for: body)
   }
 
   /// Takes a new request in.

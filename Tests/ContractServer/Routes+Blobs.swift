@@ -102,7 +102,7 @@ extension Instance {
   private func linked(_ inquiry: Inquiry, _ place: LinkPlace) -> Linked {
     let exchange = inquiry.exchange
     let token = inquiry.target?[place == .instance ? "token" : "X-Token"] ?? ""
-    let link = books.withLock { books in try? books.link(token: token, place: place) }
+    let link = books.update { books in try? books.link(token: token, place: place) }
     guard let link else {
       // A link from before a restored backup, or one nobody gave.
       ledger.violate(.linkAltered, exchange.number, "no such link: \(exchange.target)")
@@ -114,7 +114,7 @@ extension Instance {
     }
     for case .expireLink in exchange.effects { return .expired }
     guard link.expires > Int64(time(nil)) else { return .expired }
-    guard let blob = books.withLock({ books in try? books.blob(link.hash) }) else { return .gone }
+    guard let blob = books.update({ books in try? books.blob(link.hash) }) else { return .gone }
     return .bytes(blob)
   }
 
@@ -123,7 +123,7 @@ extension Instance {
     guard let target = inquiry.target else { return nil }
     let place: LinkPlace = inquiry.exchange.origin == .store ? .store : .instance
     guard let token = target[place == .instance ? "token" : "X-Token"] else { return nil }
-    return books.withLock { books in try? books.link(token: token, place: place)?.hash }
+    return books.update { books in try? books.link(token: token, place: place)?.hash }
   }
 
   /// `GET` or `HEAD /blobs/{hash}/fetch`: no credential, names the contract.

@@ -33,10 +33,10 @@ extension Instance {
     switch parts {
     case ["types"]:
       try allow(inquiry)
-      return .json(200, list(books.withLock { $0.catalogue.types.map(\.json.text) }))
+      return .json(200, list(books.update { $0.catalogue.types.map(\.json.text) }))
     case ["edge-types"]:
       try allow(inquiry)
-      return .json(200, list(books.withLock { $0.catalogue.edgeTypes.map(\.json.text) }))
+      return .json(200, list(books.update { $0.catalogue.edgeTypes.map(\.json.text) }))
     case ["keys", "current"]:
       try allow(inquiry)
       return .json(200, grants(key))

@@ -70,10 +70,10 @@ struct FetchFailureTests {
       remote.source.answer { number, _ in
         number == 0 ? MemorySource.Answer(failure: .rateLimited(seconds: 5)) : MemorySource.Answer()
       }
-      let began = Alarm.now
+      let began = Monotonic.now
       let reader = try remote.blobs.open(hash)
       #expect(try Read(reader, at: 0, 10).get() == Array(bytes.prefix(10)))
-      #expect(Alarm.now - began >= 5 * Fetcher.Settings.quick.second)
+      #expect(Monotonic.now - began >= 5 * Fetcher.Settings.quick.second)
       #expect(remote.source.asked.count == 2)
       reader.close()
     }
@@ -88,12 +88,12 @@ struct FetchFailureTests {
       let hash = try remote.remote("f", MemorySource.pattern(1 << 20))
       remote.source.answer { _, _ in MemorySource.Answer(isSilent: true) }
       let reader = try remote.blobs.open(hash)
-      let began = Alarm.now
+      let began = Monotonic.now
       guard case .notFetched(hash, .timedOut)? = Read(reader, at: 0, 10).failure else {
         Issue.record("another failure")
         return
       }
-      #expect(Alarm.now - began >= settings.patience)
+      #expect(Monotonic.now - began >= settings.patience)
       let next = Read(reader, at: 0, 10)
       #expect(next.isDone)
       guard case .notFetched(hash, .unreachable)? = next.failure else {
