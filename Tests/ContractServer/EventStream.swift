@@ -98,6 +98,8 @@ final class EventStream {
   /// The next events, at most up to `end`; whether that was reached.
   private func events(upTo end: Int64) -> (text: String, reached: Bool) {
     let (events, last) = source.events(after: cursor, limit: 200, for: actor, types: types)
+    // What the log let go of before it was sent must not be passed over: whoever asks again is told that it is gone.
+    if cursor + 1 < source.log().oldest { return (incomplete("log_retired"), false) }
     var text = ""
     for event in events {
       guard event.id <= end else {

@@ -40,6 +40,27 @@ struct ServerEventTests {
     #expect(live.data["cursor"] == "500")
   }
 
+  @Test("a stream that was slower than the log is kept ends, and does not pass over what is gone")
+  func outrun() throws {
+    let fixture = try ServerFixture()
+    try fixture.server.change { device in
+      for index in 0..<1000 {
+        try device.createNote("\(index)", body: String(repeating: "more than fits on the way. ", count: 1000))
+      }
+    }
+    let stream = try fixture.events(after: 0)
+    try #require(try stream.event()?.name == "stream_cursor")
+    for number in 1...10 { try #require(try stream.event()?.id == String(number)) }
+    try fixture.server.retireEvents(keeping: 2)
+    var last = 10
+    while let event = try stream.event(), event.id != nil {
+      last += 1
+      try #require(event.id == String(last))
+    }
+    #expect(last < 998)
+    #expect(try fixture.events(after: Int64(last)).event()?.name == "stream_cursor")
+  }
+
   @Test("zero is a cursor")
   func zero() throws {
     let fixture = try ServerFixture()
