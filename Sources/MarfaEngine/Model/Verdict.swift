@@ -138,6 +138,9 @@ public struct QueuedWrite: Sendable, Equatable {
   public var verdict: Verdict?
   /// True from the first time it went out: its body never changes then.
   public var hasGoneOut: Bool
+  /// The server told of its row, by an event or a hydration, since it first went out: its answer may be the older of
+  /// the two, a repeated one long so.
+  var isOvertaken: Bool
   /// When it was queued.
   public var queuedAt: Timestamp
   /// It is not sent before this moment: an editor's next step may still change it.

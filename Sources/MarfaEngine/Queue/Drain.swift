@@ -32,6 +32,8 @@ final class Drain: Sendable {
     var isBound = false
     /// Writes are being chosen that will be sent.
     var isLooking = false
+    /// Rows that are owed are being read: what they say is older than what a hydration reads later.
+    var isReading = false
     /// The key was refused: one write at a time goes, to see whether it is taken again.
     var isParked = false
     var inFlight: Set<WriteID> = []
@@ -123,7 +125,7 @@ final class Drain: Sendable {
     }
   }
 
-  /// Sends nothing about rows while `body` runs, and no answer about one is on its way meanwhile. Bytes go on.
+  /// Sends and reads nothing about rows while `body` runs, and no answer about one is on its way meanwhile. Bytes go on.
   func holding<T, E: Error>(_ body: () throws(E) -> T) throws(E) -> T {
     state.update { $0.isHydrating = true }
     defer {
@@ -132,7 +134,7 @@ final class Drain: Sendable {
         $0.isAwake = true
       }
     }
-    _ = state.wait { ($0.inFlight.count == $0.uploads && !$0.isLooking) || $0.isOver ? true : nil }
+    _ = state.wait { ($0.inFlight.count == $0.uploads && !$0.isLooking && !$0.isReading) || $0.isOver ? true : nil }
     return try body()
   }
 
@@ -227,12 +229,13 @@ final class Drain: Sendable {
     }
     guard !ready.isEmpty else { return }
     if room.blocked { state.update { $0.retryBlocked = .after(seconds: settings.longestWait) } }
-    // From here on a write never changes: what is read again is what goes out.
+    // From here on a write never changes: what is read again is what goes out. It may have been changed since it was found
+    // ready, and wait for other bytes now.
     let going = try copy.store.write { (connection) throws(MarfaError) -> [QueuedWrite] in
       var going: [QueuedWrite] = []
       for write in ready {
         guard let current = try connection.queuedWrite(write.id), current.state == write.state,
-          current.notBefore <= now
+          current.notBefore <= now, try !connection.isHeldUp(write.id)
         else { continue }
         try connection.run("UPDATE writes SET state = 'sending', verdict = NULL, gone_out = 1 WHERE number = ?1") {
           $0.int(1, write.id.number)
@@ -257,9 +260,11 @@ final class Drain: Sendable {
   private func readOwed() {
     let (mayRead, unread) = state.update { state in
       if state.retryUnread?.hasPassed ?? true { state.unread = [] }
-      return (!state.isOver && !state.isHydrating && state.mayAsk, state.unread)
+      state.isReading = !state.isOver && !state.isHydrating && state.mayAsk
+      return (state.isReading, state.unread)
     }
     guard mayRead else { return }
+    defer { state.update { $0.isReading = false } }
     let limit = 16
     guard
       let known = try? copy.store.read({ (connection) throws(MarfaError) in
@@ -325,13 +330,11 @@ final class Drain: Sendable {
   // MARK: - One write
 
   private func send(_ write: QueuedWrite) {
-    let heard = copy.news.watch(write.row)
-    defer { copy.news.unwatch(write.row) }
     let (judgement, answer) = write.kind == .uploadBlob ? upload(write) : ask(write)
     // First of all, whether anything may be asked now: once it is settled it may be chosen again.
     note(judgement)
     do throws(MarfaError) {
-      try copy.settle(write, judgement, answer, heard: heard, wait: pause(afterFailures:))
+      try copy.settle(write, judgement, answer, wait: pause(afterFailures:))
     } catch {
       // The answer could not be kept: it counts as a failure, and the write goes again under its key.
       Log.error("the answer to write \(write.id) could not be kept: \(error)")
@@ -428,7 +431,7 @@ final class Drain: Sendable {
     case .verdict(.blocked(.credentialRefused(grant: nil))):
       state.update { $0.isParked = true }
       backOff(nil, .credential)
-    case .verdict, .doneUnread, .failure:
+    case .verdict, .doneUnread, .goneAlready, .failure:
       state.update {
         $0.failures = 0
         $0.trouble = nil
@@ -500,6 +503,11 @@ extension Connection {
               AND json_extract(verdict, '$.reason') = 'credential_refused' ORDER BY number LIMIT ?1
             """, { $0.int(1, Int64(limit)) }, { WriteID($0.int(0)) }) : [])
     ).prefix(limit).map { $0 }
+  }
+
+  /// True while a write waits for one that it names or follows.
+  fileprivate func isHeldUp(_ id: WriteID) throws(MarfaError) -> Bool {
+    try first("SELECT waits FROM writes WHERE number = ?1", { $0.int(1, id.number) }, { $0.bool(0) }) ?? false
   }
 
   /// Other writes that may be sent now, in order: what they name and follow has been answered (schema, `waits`).

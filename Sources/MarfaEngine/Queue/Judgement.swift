@@ -4,6 +4,8 @@ enum Judgement: Equatable, Sendable {
   case verdict(Verdict)
   /// The server did it earlier and no longer has the answer: the row is to be read. It carries the row once that is done.
   case doneUnread(Tree.Change.Answered?)
+  /// A delete of what is gone there already, another device's doing: what it asks for is so, and nothing is left to keep.
+  case goneAlready
   /// It passes by itself: tried again without limit, never counted. It ends the pass.
   case environmental(RemoteFailure)
   /// Neither environmental nor final: counted, and the fifth time the write is dead.
@@ -61,6 +63,7 @@ enum Judgement: Equatable, Sendable {
     let final = Judgement.verdict(.refused(Refusal(code: refusal.code, message: refusal.message)))
     switch (refusal.status, refusal.code) {
     case (401, _): return .verdict(.blocked(.credentialRefused(grant: nil)))
+    case (404, _) where kind == .deleteItem || kind == .deleteEdge: return .goneAlready
     case (403, _):
       if let grant = refusal.details["grant"] {
         return .verdict(.blocked(.credentialRefused(grant: grant.string ?? grant.text)))

@@ -5,7 +5,7 @@ extension Connection {
     try all(
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
-        queued_at, not_before, depends_on FROM writes WHERE number > ?1 ORDER BY number LIMIT ?2
+        queued_at, not_before, depends_on, overtaken FROM writes WHERE number > ?1 ORDER BY number LIMIT ?2
       """,
       {
         $0.int(1, after?.number ?? 0)
@@ -18,7 +18,7 @@ extension Connection {
     try all(
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
-        queued_at, not_before, depends_on FROM writes WHERE item = ?1 ORDER BY number
+        queued_at, not_before, depends_on, overtaken FROM writes WHERE item = ?1 ORDER BY number
       """, { $0.id(1, item) }, { $0.queuedWrite() })
   }
 
@@ -27,7 +27,7 @@ extension Connection {
     try all(
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
-        queued_at, not_before, depends_on FROM writes WHERE edge = ?1 ORDER BY number
+        queued_at, not_before, depends_on, overtaken FROM writes WHERE edge = ?1 ORDER BY number
       """, { $0.id(1, edge) }, { $0.queuedWrite() })
   }
 
@@ -36,7 +36,7 @@ extension Connection {
     try first(
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
-        queued_at, not_before, depends_on FROM writes WHERE number = ?1
+        queued_at, not_before, depends_on, overtaken FROM writes WHERE number = ?1
       """, { $0.int(1, id.number) }, { $0.queuedWrite() })
   }
 
@@ -45,7 +45,7 @@ extension Connection {
     try first(
       """
       SELECT number, kind, item, edge, blob, body, base_version, idempotency_key, follows, state, verdict, gone_out,
-        queued_at, not_before, depends_on FROM writes WHERE blob = ?1 AND kind = 'upload_blob'
+        queued_at, not_before, depends_on, overtaken FROM writes WHERE blob = ?1 AND kind = 'upload_blob'
       ORDER BY number LIMIT 1
       """, { $0.hash(1, hash) }, { $0.queuedWrite() })
   }
@@ -121,7 +121,7 @@ public struct QueueCounts: Sendable, Equatable {
 }
 
 extension Row {
-  /// A write from fifteen columns.
+  /// A write from sixteen columns.
   fileprivate func queuedWrite() -> QueuedWrite {
     let state = WriteState(rawValue: text(9)) ?? .queued
     return QueuedWrite(
@@ -131,7 +131,7 @@ extension Row {
       dependsOn: text(14).split(separator: ",").compactMap { Int64($0).map { WriteID($0) } },
       follows: optionalInt(8).map { WriteID($0) },
       state: state, verdict: optionalText(10).flatMap { Verdict(stored: Connection.object($0), state: state) },
-      hasGoneOut: bool(11), queuedAt: time(12), notBefore: time(13))
+      hasGoneOut: bool(11), isOvertaken: bool(15), queuedAt: time(12), notBefore: time(13))
   }
 }
 

@@ -1,9 +1,8 @@
 /// What the queue makes of a judgement, in one transaction.
 extension WorkingCopy {
-  /// Does to a write that was sent what came of it. `heard` is what ``News/watch(_:)`` answered before it went out.
-  /// `wait`: how long a write that failed this often, or can't be sent now, waits before it is tried again.
+  /// Does to a write that was sent what came of it. `wait`: how long a write that failed this often, or can't be sent now, waits before it is tried again.
   func settle(
-    _ write: QueuedWrite, _ judgement: Judgement, _ answer: WriteAnswer?, heard: Int = 0, wait: (Int) -> Double
+    _ write: QueuedWrite, _ judgement: Judgement, _ answer: WriteAnswer?, wait: (Int) -> Double
   ) throws(MarfaError) {
     var isUnreadable: String?
     var answered = Tree.Change.Answered.nothing
@@ -15,15 +14,13 @@ extension WorkingCopy {
     try change { (change) throws(MarfaError) in
       // Taken back meanwhile, by hand: nobody waits for this answer.
       guard let current = try change.connection.queuedWrite(write.id), current.state == .sending else { return }
-      let isOvertaken = news.isHeard(current.row, since: heard)
       switch judgement {
       case .verdict(let verdict):
         switch verdict {
         case .accepted:
-          try change.accept(current, answered, asMade: true, mustRead: false, isOvertaken: isOvertaken)
+          try change.accept(current, answered, asMade: true, mustRead: false)
         case .merged, .conflicted:
-          try change.accept(
-            current, answered, asMade: false, mustRead: answered.isNothing, isOvertaken: isOvertaken)
+          try change.accept(current, answered, asMade: false, mustRead: answered.isNothing)
         case .refused(let refusal): try change.refuse(current, refusal)
         case .blocked: try change.connection.setVerdict(current.id, .blocked, verdict)
         case .dead(let words): try change.bury(current, words)
@@ -31,7 +28,9 @@ extension WorkingCopy {
       case .doneUnread(let row):
         try change.accept(
           current, row ?? .nothing, asMade: row.map { current.landedAsMade(as: $0) } ?? false,
-          mustRead: row == nil && current.kind != .deleteEdge, isOvertaken: isOvertaken)
+          mustRead: row == nil && current.kind != .deleteEdge)
+      case .goneAlready:
+        try change.accept(current, .nothing, asMade: true, mustRead: current.kind == .deleteItem)
       case .environmental, .contractMismatch, .canceled: try change.connection.setVerdict(current.id, .queued, nil)
       case .unsendable: try change.connection.setQueued(current.id, after: wait(0), change.now)
       case .failure(let words):
@@ -61,7 +60,9 @@ extension WorkingCopy {
         return true
       }
       try change.receive(row, slice: try change.connection.slice())
-      guard try change.connection.item(id) != nil else { return true }
+      // What it draws that is held whatever its ends are, when it is not held itself.
+      let isHeld = try change.connection.item(id) != nil
+      let edges = isHeld ? edges : edges.filter { Hydration.wholeEdgeTypes.contains($0.type) }
       for edge in edges { try change.receive(edge) }
       guard row.carriesEdges else { return true }
       // Those it does not draw any more.
@@ -125,9 +126,6 @@ extension Verdict {
 }
 
 extension QueuedWrite {
-  /// What events and answers call the row it is about.
-  var row: Bytes128? { item?.bytes ?? edge?.bytes }
-
   /// True when a row that was read says that the write was done as it was made, and nothing after it.
   fileprivate func landedAsMade(as answer: Tree.Change.Answered) -> Bool {
     let (version, properties): (Int64, JSON.Object)

@@ -40,12 +40,16 @@ extension Schema {
       row TEXT NOT NULL                      -- as it came
     ) STRICT, WITHOUT ROWID;
 
-    -- Edges of parents and children about which a write waits, by what they join on the server: the order of such writes
-    -- counts there.
-    CREATE INDEX served_by_child ON served(json_extract(row, '$.target'))
-      WHERE json_extract(row, '$.type') = 'parent-of';
-    CREATE INDEX served_by_parent ON served(json_extract(row, '$.source'))
-      WHERE json_extract(row, '$.type') = 'parent-of';
+    -- 1 from when the server tells of the write's row, by an event or a hydration, after the write first went out. Its
+    -- answer may be older than that: the first was lost, and this one repeats it.
+    ALTER TABLE writes ADD COLUMN overtaken INTEGER NOT NULL DEFAULT 0 CHECK(overtaken IN (0, 1));
+
+    -- Edges about which a write waits, by what they join on the server: the order of such writes counts there, and they
+    -- go with what they join.
+    CREATE INDEX served_by_target ON served(json_extract(row, '$.target'))
+      WHERE json_extract(row, '$.target') IS NOT NULL;
+    CREATE INDEX served_by_source ON served(json_extract(row, '$.source'))
+      WHERE json_extract(row, '$.source') IS NOT NULL;
 
     -- Which version of its item, naming which bytes, a file's staged content began with.
     ALTER TABLE nodes ADD COLUMN staged_version INTEGER;

@@ -324,7 +324,10 @@ extension WorkingCopy {
       let slice = try change.connection.slice()
       var cursor: String?
       for event in events {
-        if let row = event.row { news.hear(row) }
+        if let row = event.row {
+          news.hear(row)
+          try change.connection.overtake(row)
+        }
         if case .edge(let row, _) = event.content { edgeNews.hear(row.source.bytes) }
         try change.apply(event, slice)
         if let id = event.id { cursor = id }

@@ -83,6 +83,7 @@ struct Hydration {
       let number = (try connection.setting("hydrations").flatMap { Int64($0) } ?? 0) + 1
       try connection.setSetting("hydrations", String(number))
       try connection.setSetting("hydration", HydrationState.inProgress.rawValue)
+      try connection.overtakeAll()
       try connection.setSetting("origin", server.origin.description)
       try connection.setTypes(catalogue)
       try connection.setSlice(types: types, tier: tier)

@@ -16,18 +16,15 @@ extension Tree.Change {
   /// The server took a write: it leaves the queue, its row is adopted unless the copy holds a later one, and the writes
   /// behind it stay laid over that. `asMade`: without a difference to settle, so that the next edit is one of the version
   /// answered. `mustRead`: the row is to be read back.
-  /// `isOvertaken`: events told of the row since the write went out, so that they may say more than the answer.
-  func accept(_ write: QueuedWrite, _ answer: Answered, asMade: Bool, mustRead: Bool, isOvertaken: Bool)
-    throws(MarfaError)
-  {
+  func accept(_ write: QueuedWrite, _ answer: Answered, asMade: Bool, mustRead: Bool) throws(MarfaError) {
     try connection.run("DELETE FROM writes WHERE number = ?1") { $0.int(1, write.id.number) }
     if let item = write.item {
-      try settle(item, write, answer, isOvertaken: isOvertaken)
+      try settle(item, write, answer)
       if case .item(let row) = answer { try rebase(behind: write, to: row.version, asMade: asMade) }
       if mustRead { try connection.owe(item) }
     } else if let edge = write.edge {
       let source = try connection.edge(edge)?.source
-      try settle(edge, write, answer, isOvertaken: isOvertaken)
+      try settle(edge, write, answer)
       if case .edge(let row) = answer { try rebase(behind: write, to: row.version, asMade: asMade) }
       if mustRead, let source { try connection.owe(source) }
     } else if let blob = write.blob {
@@ -80,7 +77,7 @@ extension Tree.Change {
     for write in released {
       try connection.run(
         """
-        UPDATE writes SET state = 'queued', verdict = NULL, failures = 0, gone_out = 0, not_before = 0,
+        UPDATE writes SET state = 'queued', verdict = NULL, failures = 0, gone_out = 0, overtaken = 0, not_before = 0,
           idempotency_key = ?2 WHERE number = ?1
         """
       ) {
@@ -189,8 +186,8 @@ extension Tree.Change {
     let was = try connection.fullEdge(edge)
     try render(edge, try connection.overlaid(edge, over: served), was: was, seen: nil)
     for source in Set([served?.edge.source, was?.edge.source].compactMap { $0 }) {
-      // An item the server never had has no row to read.
-      if try (connection.item(source)?.version ?? 0) > 0 { try connection.owe(source) }
+      // An item the server never had has no row to read; one that is not here may be gone there, and this edge with it.
+      if try connection.item(source).map({ $0.version > 0 }) ?? (served != nil) { try connection.owe(source) }
     }
     if try !connection.hasWrites(about: edge) { try connection.setServed(edge, nil) }
   }
@@ -207,27 +204,29 @@ extension Tree.Change {
     tree.notify([.attributes(node.number)], in: self)
   }
 
-  private func settle(_ id: ItemID, _ write: QueuedWrite, _ answer: Answered, isOvertaken: Bool) throws(MarfaError) {
+  private func settle(_ id: ItemID, _ write: QueuedWrite, _ answer: Answered) throws(MarfaError) {
     let was = try connection.fullItem(id)
     let before = try connection.servedItem(id)
     var served = before
-    switch answer {
     // Events come in the server's order, and answers when they will: what an event of the same version said meanwhile
     // may be newer, and what this answer says is told by an event too.
-    case .item(let row) where isNewer(row.version, than: before?.item.version, isOvertaken):
+    switch answer {
+    case .item(let row) where isNewer(row.version, than: before?.item.version, write):
       served = FullItem(row, before: before)
-    case .metadata(let metadata) where !isOvertaken:
+    case .metadata(let metadata) where !write.isOvertaken:
       served?.item.tags = metadata.tags
       served?.extensions = metadata.extensions
-    case .extensions(let extensions) where !isOvertaken: served?.extensions = extensions
+    case .extensions(let extensions) where !write.isOvertaken: served?.extensions = extensions
     case .item, .edge, .metadata, .extensions, .stored, .nothing: break
     }
     // An answer without a row still did what was asked.
     switch write.kind {
-    case .deleteItem where !isOvertaken: served?.item.state = .trashed
-    case .restoreItem where !isOvertaken: if case .nothing = answer { served?.item.state = .active }
+    case .deleteItem where !write.isOvertaken: served?.item.state = .trashed
+    case .restoreItem where !write.isOvertaken: if case .nothing = answer { served?.item.state = .active }
     default: break
     }
+    // Gone from the server since, or not told of yet: shown as the answer has it until that is known.
+    if write.isOvertaken, before == nil { try connection.owe(id) }
     let waiting = try connection.hasWrites(about: id)
     try connection.setServed(id, waiting ? served : nil)
     if !waiting, let served, !served.item.pinned,
@@ -236,18 +235,18 @@ extension Tree.Change {
       // It was here for the write's sake only.
       return try remove(id)
     }
-    let left = served ?? (isOvertaken ? nil : was)
-    try render(id, waiting ? try connection.overlaid(id, over: served) : left, was: was, seen: nil)
+    try render(id, waiting ? try connection.overlaid(id, over: served) : served ?? was, was: was, seen: nil)
     if let node = try connection.node(of: id) { tree.notify([.attributes(node.number)], in: self) }
   }
 
-  private func settle(_ id: EdgeID, _ write: QueuedWrite, _ answer: Answered, isOvertaken: Bool) throws(MarfaError) {
+  private func settle(_ id: EdgeID, _ write: QueuedWrite, _ answer: Answered) throws(MarfaError) {
     let was = try connection.fullEdge(id)
-    var served = try connection.servedEdge(id)
+    let before = try connection.servedEdge(id)
+    var served = before
     var isUnknown = false
     switch answer {
     case .edge(let row):
-      if isNewer(row.version, than: served?.edge.version, isOvertaken) {
+      if isNewer(row.version, than: before?.edge.version, write) {
         served = FullEdge(edge: row.edge, rest: row.rest)
       }
     // Done, and it is not known how it stands: it is shown as it was until it is read.
@@ -255,6 +254,8 @@ extension Tree.Change {
     default: break
     }
     if write.kind == .deleteEdge { served = nil }
+    // As with an item: the row of the one that draws it says which edges there are.
+    if write.isOvertaken, before == nil, let source = (served ?? was)?.edge.source { try connection.owe(source) }
     let waiting = try connection.hasWrites(about: id)
     try connection.setServed(id, waiting ? served : nil)
     if isUnknown { served = was }
@@ -262,10 +263,9 @@ extension Tree.Change {
   }
 
   /// Whether an answer's row says more than the one held. An overtaken one does only when its version is later.
-  private func isNewer(_ version: Int64, than held: Int64?, _ isOvertaken: Bool) -> Bool {
-    guard isOvertaken else { return (held ?? 0) <= version }
-    guard let held else { return false }
-    return held < version
+  private func isNewer(_ version: Int64, than held: Int64?, _ write: QueuedWrite) -> Bool {
+    guard let held else { return true }
+    return write.isOvertaken ? held < version : held <= version
   }
 
   /// The next edit of the row is one of the version the server just answered with, when the write landed as it was made
@@ -305,6 +305,15 @@ extension Tree.Change {
 }
 
 extension Connection {
+  /// The server told of an item or edge: what has gone out about it may be answered with less.
+  func overtake(_ row: Bytes128) throws(MarfaError) {
+    try run("UPDATE writes SET overtaken = 1 WHERE item = ?1 AND gone_out = 1") { $0.bytes(1, row) }
+    try run("UPDATE writes SET overtaken = 1 WHERE edge = ?1 AND gone_out = 1") { $0.bytes(1, row) }
+  }
+
+  /// The server is about to tell of every row.
+  func overtakeAll() throws(MarfaError) { try run("UPDATE writes SET overtaken = 1 WHERE gone_out = 1") }
+
   /// Gives a write that stays in the queue its state and why.
   func setVerdict(_ id: WriteID, _ state: WriteState, _ verdict: Verdict?) throws(MarfaError) {
     try run("UPDATE writes SET state = ?2, verdict = ?3 WHERE number = ?1") {

@@ -41,7 +41,7 @@ extension Tree.Change {
       // The edges at both ends went with it. One about which a write waits is shown until that is answered; what counts
       // is what it joins on the server, for the write may be to join others.
       let drawn = try connection.edges(touching: id).map(\.id)
-      for edge in Set(try drawn + connection.movedEdges(touching: id)) {
+      for edge in Set(try drawn + connection.servedEdges(touching: id)) {
         if let served = try connection.servedEdge(edge)?.edge, served.source != id, served.target != id { continue }
         try forget(edge)
       }
@@ -55,7 +55,6 @@ extension Tree.Change {
     let item = full.item
     if was == full {
       if let seen { try connection.markSeen(id, seen) }
-      guard item.state != .trashed, try connection.node(of: id) == nil else { return }
     } else {
       try connection.setFullItem(full, seen: seen)
     }
@@ -64,6 +63,7 @@ extension Tree.Change {
       return try connection.hasBytesWaiting(of: id) ? () : hide(id)
     }
     guard let node = try connection.node(of: id) else { return try appear(full) }
+    if was == full { return }
     // Its type is of another kind now.
     if (node.kind == .file) != item.isFile {
       try hide(id)
@@ -71,7 +71,7 @@ extension Tree.Change {
     }
     if let was { try retitle(id, from: was.item.title) }
     if node.kind == .file, item.blob != was?.item.blob { try showBytes(of: full, in: node) }
-    if let was, was != full { tree.notify([.attributes(node.number)], in: self) }
+    if was != nil { tree.notify([.attributes(node.number)], in: self) }
   }
 
   /// An item that had no node: it came, was restored, or was refused here and is there now.
@@ -200,14 +200,12 @@ extension Connection {
     }
   }
 
-  /// Edges between parents and children about which a write waits, and which join this item on the server.
-  fileprivate func movedEdges(touching id: ItemID) throws(MarfaError) -> [EdgeID] {
+  /// Edges about which a write waits, moved or taken away here, and which join this item on the server.
+  fileprivate func servedEdges(touching id: ItemID) throws(MarfaError) -> [EdgeID] {
     try all(
       """
-      SELECT id FROM served
-      WHERE json_extract(row, '$.type') = 'parent-of' AND json_extract(row, '$.source') = ?1
-      UNION SELECT id FROM served
-      WHERE json_extract(row, '$.type') = 'parent-of' AND json_extract(row, '$.target') = ?1
+      SELECT id FROM served WHERE json_extract(row, '$.source') = ?1
+      UNION SELECT id FROM served WHERE json_extract(row, '$.target') = ?1
       """, { $0.text(1, "\(id)") }, { $0.edgeID(0) }
     ).compactMap { $0 }
   }

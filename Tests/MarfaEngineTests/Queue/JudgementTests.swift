@@ -54,6 +54,9 @@ struct JudgementTests {
       words: "409 idempotency_key_in_flight is counted", failure: refusal(409, "idempotency_key_in_flight"),
       judgement: .failure("the server still works on an earlier try (idempotency_key_in_flight)")),
     Row(words: "409 id_reused is final", failure: refusal(409, "id_reused"), judgement: refused("id_reused")),
+    Row(
+      words: "404 to a delete says that it is done", kind: .deleteItem, failure: refusal(404, "item_not_found"),
+      judgement: .goneAlready),
     Row(words: "404 is final", failure: refusal(404, "item_not_found"), judgement: refused("item_not_found")),
     Row(words: "400 is final", failure: refusal(400, "validation_error"), judgement: refused("validation_error")),
     Row(words: "422 of another kind is final", failure: refusal(422, "other"), judgement: refused("other")),

@@ -46,12 +46,15 @@ extension WorkingCopy {
   /// `printf TEXT > path`.
   @discardableResult
   func write(_ path: String, _ text: String) throws -> Node {
+    // As a mount says it, before anything is staged: what is written here outlives its item.
+    let old = try node(at: path)?.number
+    if let old { tree.setBeingWritten(old, true) }
+    defer { if let old { tree.setBeingWritten(old, false) } }
     let staged = try open(path)
-    // As a mount says it: what is written here outlives its item.
-    tree.setBeingWritten(staged.node, true)
-    defer { tree.setBeingWritten(staged.node, false) }
     try staged.append(Array(text.utf8))
-    return try #require(try close(staged))
+    // It was just being removed elsewhere when it was opened: as a file that is unlinked while it is open.
+    guard let node = try close(staged) else { throw MarfaError.file(.notFound) }
+    return node
   }
 
   func move(_ path: String, _ newPath: String) throws {

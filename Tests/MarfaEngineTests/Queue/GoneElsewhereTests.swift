@@ -1,0 +1,121 @@
+import ContractServer
+import Testing
+
+@testable import MarfaEngine
+
+@Suite("What went elsewhere while this device was at it")
+struct GoneElsewhereTests {
+  private func gone(_ shared: Shared, _ copy: WorkingCopy) throws {
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    try copy.drained()
+    try eventually("it read back what it owes") {
+      try copy.store.read { (connection) throws(MarfaError) in try connection.owed(limit: 1) }.isEmpty
+    }
+    #expect(try copy.queue.writes().isEmpty, "\(copy.queueText)")
+    let edges = Set(try shared.server.change { try $0.edges() }.map(\.id))
+    #expect(
+      try copy.store.read { (connection) throws(MarfaError) in try connection.allEdges() }
+        .filter { !edges.contains("\($0.id)") } == [])
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  /// Two writes of a file whose answers are lost, and told again only once the file has been purged.
+  @Test(
+    "does not come back with the repeated answer to a write that was done before", arguments: ["event", "hydration"])
+  func repeated(way: String) throws {
+    let shared = try Shared()
+    let trip = try shared.server.change { try $0.createNote("Sicily") }
+    let copy = try shared.connected()
+    shared.server.faults.add(Fault(.applyAndDrop, method: "POST", path: "/edges"))
+    shared.server.faults.add(Fault(.refuse(status: 503), method: "POST", path: "/edges", skip: 1, count: nil))
+    try copy.write("Sicily/a.txt", "ours")
+    try eventually("it is drawn there") { try shared.server.change { try $0.edges() }.count == 1 }
+    try copy.queue.pause()
+    let file = try copy.id(at: "Sicily/a.txt")
+    try shared.server.change { try $0.purge("\(file)") }
+    if way == "hydration" {
+      try shared.server.retireEvents(keeping: 0)
+      shared.server.cutStreams()
+    }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) && copy.hydration() == .complete }
+    shared.server.faults.removeAll()
+    try copy.queue.resume()
+    try gone(shared, copy)
+    #expect(try copy.names("Sicily") == [])
+    #expect(try shared.item(#require(ItemID(trip)))?.state == "active")
+  }
+
+  @Test("takes its edges along, of which one is being taken away here")
+  func edgeOfPurged() throws {
+    let shared = try Shared()
+    let (trip, file) = try shared.server.change { device in
+      let trip = try device.createNote("Sicily")
+      return (trip, try device.createFile("a.txt", [1], attachedTo: trip))
+    }
+    let copy = try shared.connected()
+    try copy.queue.pause()
+    try copy.move("Sicily/a.txt", "a.txt")
+    try shared.server.change { device in
+      try device.purge(trip)
+      try device.purge(file)
+    }
+    try copy.queue.resume()
+    try gone(shared, copy)
+    #expect(try copy.names() == [])
+  }
+
+  @Test("goes from the folder once bytes that were written here before it went are answered")
+  func trashedBehindBytes() throws {
+    let shared = try Shared()
+    let id = try shared.server.change { try $0.createFile("a.txt", [1]) }
+    let copy = try shared.connected()
+    shared.server.faults.add(Fault(.stallBody(afterBytes: 1, seconds: nil), method: "PATCH"))
+    try copy.write("a.txt", "ours")
+    let item = try #require(ItemID(id))
+    try eventually("it was done") { try shared.item(item)?.version == 2 }
+    try shared.server.change { try $0.trash(id) }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    #expect(try copy.names() == ["a.txt"])
+    shared.server.faults.release()
+    try gone(shared, copy)
+    #expect(try copy.names() == [])
+  }
+
+  @Test("needs no removing here any more: nothing stays in the queue", arguments: [true, false])
+  func removedTwice(isPurged: Bool) throws {
+    let shared = try Shared()
+    let (trip, file) = try shared.server.change { device in
+      let trip = try device.createNote("Sicily")
+      return (trip, try device.createFile("a.txt", [1], attachedTo: trip))
+    }
+    let copy = try shared.connected()
+    try copy.queue.pause()
+    try copy.unlink("Sicily/a.txt")
+    try copy.rmdir("Sicily")
+    try shared.server.change { device in
+      if isPurged {
+        try device.purge(file)
+        try device.purge(trip)
+      } else {
+        try device.trash(file)
+        try device.trash(trip)
+      }
+    }
+    try copy.queue.resume()
+    try gone(shared, copy)
+    #expect(try copy.names() == [])
+    // What another device takes out of the bin is shown again.
+    guard !isPurged else { return }
+    try shared.server.change { device in
+      try device.restore(trip)
+      try device.restore(file)
+    }
+    try eventually("they are back, the file where its edge was taken away") {
+      try copy.paths() == ["Sicily/", "a.txt"]
+    }
+  }
+}
