@@ -241,7 +241,7 @@ struct FileCacheTests {
       #expect(attachments.held == 2)
       #expect(attachments.heldBytes == 7)
       #expect(attachments.notHeld == 0 && attachments.notHeldByReason.isEmpty && attachments.partialBytes == 0)
-      #expect(try scratch.copy.status().cache == cache)
+      #expect(try scratch.copy.status().fileCache == cache)
     }
   }
 
