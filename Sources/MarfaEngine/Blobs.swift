@@ -18,7 +18,7 @@ public struct Blobs: Sendable {
         try change.hold(staged, hash, size: size, mimeType: type)
         let upload = try change.outbox.upload(hash, mimeType: type, lasting: true)
         copy.store.afterCommit { [copy] in copy.blobStore.discard(staged) }
-        return (hash, upload?.id)
+        return (hash, upload)
       }
     }
   }

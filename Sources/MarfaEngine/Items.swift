@@ -245,7 +245,7 @@ extension Items {
     let create = try change.outbox.createItem(prepared.item)
     try change.show(prepared.item)
     copy.store.afterCommit { [copy] in copy.blobStore.discard(prepared.staged) }
-    return (upload.flatMap { $0.isNew ? $0.id : nil }, create)
+    return (upload, create)
   }
 
   func embedText(of file: ItemID, in host: ItemID, _ connection: Connection) throws(MarfaError) -> String? {

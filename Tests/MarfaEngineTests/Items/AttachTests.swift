@@ -75,13 +75,15 @@ struct AttachTests {
     }
   }
 
-  @Test("whose bytes an earlier write sends, or the server has, needs no upload of its own")
+  @Test("whose bytes an earlier write sends is sent by that one, and by none where the server has them")
   func sameBytes() throws {
     try withScratch { scratch in
       let host = try scratch.copy.items.create(type: "core.note", properties: ["title": "N"]).item
       let path = try scratch.folder.file("a.txt", "one")
-      #expect(try scratch.copy.items.attach(to: host.id, file: path).upload != nil)
-      #expect(try scratch.copy.items.attach(to: host.id, file: path).upload == nil)
+      let upload = try #require(try scratch.copy.items.attach(to: host.id, file: path).upload)
+      #expect(try scratch.copy.items.attach(to: host.id, file: path).upload == upload)
+      #expect(try scratch.copy.items.addFile(path).upload == upload)
+      #expect(try scratch.writes().filter { $0.kind == .uploadBlob }.map(\.id) == [upload])
       #expect(try scratch.list("N") == ["a.txt", "a (2).txt"])
       try scratch.answer()
       #expect(try scratch.copy.items.attach(to: host.id, file: path).upload == nil)
