@@ -304,6 +304,7 @@ struct Outbox {
   func createEdge(_ edge: Edge) throws(MarfaError) -> WriteID {
     let moves = edge.type == Edge.parentOf ? try aheadOfMoving(edge.target, to: edge.source, by: edge.id) : []
     try connection.insertEdge(edge)
+    try connection.beganAttachment(edge)
     return try insert(
       .createEdge, edge: edge.id,
       body: [
