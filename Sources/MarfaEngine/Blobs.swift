@@ -144,7 +144,8 @@ public struct Blobs: Sendable {
   }
 
   /// Removes every file the copy can fetch again, leaves the budget as it is, and returns the bytes removed. Attachments
-  /// kept and bytes whose upload waits stay.
+  /// kept, what is being read or fetched, and bytes whose upload waits stay. Where what is held can't be read it takes
+  /// nothing and throws ``MarfaError/store(_:)``.
   @discardableResult
   public func removeFetchedFiles() throws(MarfaError) -> Int64 {
     try copy.change { (change) throws(MarfaError) in try copy.blobStore.removeFetched(in: change.connection) }
