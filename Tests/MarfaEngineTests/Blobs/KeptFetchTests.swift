@@ -16,6 +16,8 @@ struct KeptFetchTests {
   func smallestFirst() async throws {
     try await withAsyncRemote { remote in
       let hashes = try attachments(remote, [3_000_000, 1000, 200_000, 2000, 70_000, 3000])
+      let wanted = try remote.copy.store.read { (connection) throws(MarfaError) in try connection.keptMissing() }
+      #expect(wanted.map(\.size) == [1000, 2000, 3000, 70_000, 200_000, 3_000_000])
       let told = Lock<[KeptProgress]>(.leaf, [])
       let result = try await remote.blobs.fetchKept(progress: { progress in told.withLock { $0.append(progress) } })
       #expect(result.fetched == 6)

@@ -286,7 +286,7 @@ struct EmbedTests {
 
   @Test(
     "where another device changed the body first is answered as the type's policy says: a note's copy has the other body",
-    arguments: [("core.note", ["theirs"]), ("core.task", [])])
+    arguments: [("core.note", ["theirs"] as [JSON]), ("core.task", [])])
   func conflicted(type: String, copies: [JSON]) throws {
     let shared = try Shared()
     let id = try shared.server.change { try $0.createItem(type, ["title": "N", "body": "base"]) }
