@@ -299,9 +299,10 @@ struct FileCacheTests {
   func noRequest() throws {
     try withRemote { remote in
       try remote.remote("D/f", MemorySource.pattern(1000))
-      try remote.remote("D/g", MemorySource.pattern(2000, seed: 2), sized: false)
+      // (One of no known size may be asked about meanwhile, by the walk that learns sizes.)
+      try remote.remote("D/g", MemorySource.pattern(2000, seed: 2))
       let cache = try remote.blobs.cache()
-      #expect(cache.attachments?.notHeld == 2 && cache.attachments?.notHeldBytes == 1000)
+      #expect(cache.attachments?.notHeld == 2 && cache.attachments?.notHeldBytes == 3000)
       #expect(try remote.copy.status().fileCache == cache)
       #expect(remote.source.asked.isEmpty && remote.source.sizesAsked.isEmpty)
     }
