@@ -18,7 +18,7 @@ public struct Blobs: Sendable {
         try change.hold(staged, hash, size: size, mimeType: type)
         let upload = try change.outbox.upload(hash, mimeType: type, lasting: true)
         copy.store.afterCommit { [copy] in copy.blobStore.discard(staged) }
-        return (hash, upload?.id)
+        return (hash, upload)
       }
     }
   }
@@ -144,7 +144,8 @@ public struct Blobs: Sendable {
   }
 
   /// Removes every file the copy can fetch again, leaves the budget as it is, and returns the bytes removed. Attachments
-  /// kept and bytes whose upload waits stay.
+  /// kept, what is being read or fetched, and bytes whose upload waits stay. Where what is held can't be read it takes
+  /// nothing and throws ``MarfaError/store(_:)``.
   @discardableResult
   public func removeFetchedFiles() throws(MarfaError) -> Int64 {
     try copy.change { (change) throws(MarfaError) in try copy.blobStore.removeFetched(in: change.connection) }

@@ -163,7 +163,7 @@ extension Items {
     do throws(MarfaError) {
       let edit = try copy.change { (change) throws(MarfaError) -> WriteID in
         guard let item = try change.connection.item(host) else { throw .itemNotFound(host) }
-        guard let field = ItemType.known(item.type)?.bodyField else { throw .noBody(type: item.type) }
+        guard let field = try change.connection.bodyField(of: item.type) else { throw .noBody(type: item.type) }
         guard let text = attached.embed else {
           throw .notNamedAlone(title: try change.connection.item(attached.file)?.title ?? "")
         }
@@ -245,7 +245,7 @@ extension Items {
     let create = try change.outbox.createItem(prepared.item)
     try change.show(prepared.item)
     copy.store.afterCommit { [copy] in copy.blobStore.discard(prepared.staged) }
-    return (upload.flatMap { $0.isNew ? $0.id : nil }, create)
+    return (upload, create)
   }
 
   func embedText(of file: ItemID, in host: ItemID, _ connection: Connection) throws(MarfaError) -> String? {

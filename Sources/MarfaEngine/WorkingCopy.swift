@@ -156,7 +156,8 @@ public final class WorkingCopy: Sendable {
         localFiles: Int(
           try connection.first(
             "SELECT count(*) FROM nodes WHERE kind = 2 AND item IS NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
-        queue: try connection.queueCounts(), cache: try blobStore.cache(in: connection), keep: try connection.keep(),
+        queue: try connection.queueCounts(), fileCache: try blobStore.cache(in: connection),
+        keep: try connection.keep(),
         recovered: recoveredFiles())
     }
   }
@@ -179,7 +180,7 @@ public final class WorkingCopy: Sendable {
     /// Those of them that are on this device only: empty, or an editor's own.
     public var localFiles: Int
     public var queue: QueueCounts
-    public var cache: FileCache
+    public var fileCache: FileCache
     public var keep: KeepSetting
     /// See ``WorkingCopy/recoveredFiles()``.
     public var recovered: [String]

@@ -1,3 +1,4 @@
+import CSQLite
 import Glibc
 
 /// What the cache holds and may hold.
@@ -23,16 +24,36 @@ extension BlobStore {
       try connection.budget(), volume: try? VolumeRoom.of(files.root), held: try connection.cachedBytes())
   }
 
-  /// The cache in numbers.
+  /// The cache in numbers. What can't be read of it is left out, and why is said.
   func cache(in connection: Connection) throws(MarfaError) -> FileCache {
     let setting = try connection.budget()
     let volume = try? VolumeRoom.of(files.root)
-    let held = try connection.first("SELECT bytes FROM counters WHERE name = 'held'") { $0.int(0) } ?? 0
-    return FileCache(
-      setting: setting, budget: BlobStore.allowance(setting, volume: volume, held: try connection.cachedBytes()),
-      held: held, heldUnreadable: nil, volumeUnreadable: volume == nil, backupMarkFailure: nil,
+    var cache = FileCache(
+      setting: setting, budget: nil, held: nil, heldUnreadable: nil, volumeUnreadable: volume == nil,
+      backupMarkFailure: nil, attachments: nil)
+    var here: Int64 = 0
+    do throws(MarfaError) {
+      here = try connection.cachedBytes()
+      let held = try heldBytes(in: connection)
       // From the start of a hydration until one completes nobody can say which they are.
-      attachments: try connection.hydrationState() == .inProgress ? nil : connection.keptAttachments())
+      if try connection.hydrationState() != .inProgress { cache.attachments = try connection.keptAttachments() }
+      cache.held = held
+    } catch {
+      cache.heldUnreadable = "\(error)"
+    }
+    cache.budget = BlobStore.allowance(setting, volume: volume, held: here)
+    return cache
+  }
+
+  /// The bytes of the files held. Throws when the folder they are in can't be read: what rows say of them is not so then.
+  private func heldBytes(in connection: Connection) throws(MarfaError) -> Int64 {
+    let held = try connection.first("SELECT bytes FROM counters WHERE name = 'held'") { $0.int(0) } ?? 0
+    guard held > 0 else { return 0 }
+    do throws(Errno) { _ = try Descriptor.open(files.root + "/held", O_RDONLY | O_DIRECTORY) } catch {
+      throw .store(
+        StoreFailure(code: SQLITE_CANTOPEN, message: "\(error)", doing: "reading the files under \(files.root)/held"))
+    }
+    return held
   }
 
   /// Takes fetched files and parts of files, least recently read first, until what is here outside the kept ones fits;
@@ -50,9 +71,10 @@ extension BlobStore {
     return removed
   }
 
-  /// Takes every file that can be fetched again, and every part of one.
+  /// Takes every file that can be fetched again, and every part of one. None, where what is here can't be read.
   func removeFetched(in connection: Connection) throws(MarfaError) -> Int64 {
-    try letGo(of: .max, in: connection)
+    _ = try heldBytes(in: connection)
+    return try letGo(of: .max, in: connection)
   }
 
   /// Takes fetched files, least recently read first, until so many bytes are free, or nothing more may go. Answers the

@@ -7,6 +7,8 @@ final class Fetcher: Sendable {
   struct Settings: Sendable {
     /// How long a read waits without a byte coming.
     var patience: Int64 = 30_000_000_000
+    /// The same for a fetch of the attachments, and the longest wait of a server's that it waits out.
+    var keptPatience: Int64 = 60_000_000_000
     /// What came is on the disk and recorded after this at the latest.
     var flushDelay: Int64 = 2_000_000_000
     /// Before a request that brought nothing is made again; the next time four times as long.

@@ -10,19 +10,28 @@ public struct KeptProgress: Sendable, Equatable {
 
 /// A fetch of the attachments that is under way (``Blobs/fetchKept(progress:then:)``).
 public final class KeptFetchRun: Sendable {
-  /// The longest wait of a server's that is waited out, in nanoseconds.
-  private static let longestWait: Int64 = 60_000_000_000
   /// Files at once: small ones cost a round trip each.
   private static let atOnce = 4
 
   private struct State {
     var left: [(hash: BlobHash, size: Int64?)] = []
-    var running: [BlobHash: WholeFetch] = [:]
+    var running: [BlobHash: (place: Int, fetch: WholeFetch)] = [:]
+    var begun = 0
     var progress = KeptProgress(files: 0, bytes: 0, fetched: 0, fetchedBytes: 0)
-    /// Why no more are begun: what those that are left are said not to be here for.
-    var stop: (reason: NotHeldReason, words: String)?
+    /// Why no more are begun.
+    var stop: Stop?
     var isCanceled = false
     var isOver = false
+  }
+  /// What ended it early: why, which is what is said of those that are left, and which file it was.
+  private struct Stop {
+    var reason: NotHeldReason
+    var words: String
+    var place: Int
+
+    /// Whether it ends the fetch of the file at a place that is under way. One that no room was found for says nothing of
+    /// those begun before it: they are smaller.
+    func ends(_ place: Int) -> Bool { reason != .noRoom || place > self.place }
   }
   private let state = Lock<State>(.leaf, State())
   private let copy: WorkingCopy
@@ -42,7 +51,7 @@ public final class KeptFetchRun: Sendable {
   public func cancel() {
     let running = state.withLock { state in
       state.isCanceled = true
-      return Array(state.running.values)
+      return state.running.values.map(\.fetch)
     }
     for fetch in running { fetch.cancel() }
   }
@@ -80,7 +89,8 @@ public final class KeptFetchRun: Sendable {
         if state.isOver { return .wait }
         let isStopped = state.stop != nil || state.isCanceled
         if !isStopped, state.running.count < KeptFetchRun.atOnce, let next = state.left.popLast() {
-          state.running[next.hash] = WholeFetch()
+          state.begun += 1
+          state.running[next.hash] = (state.begun, WholeFetch())
           return .fetch(next.hash)
         }
         guard state.running.isEmpty else { return .wait }
@@ -91,13 +101,13 @@ public final class KeptFetchRun: Sendable {
       case .wait: return
       case .end: return end()
       case .fetch(let hash):
-        let fetch = copy.fetcher.whole(hash, patience: KeptFetchRun.longestWait) { result in
+        let fetch = copy.fetcher.whole(hash, patience: copy.fetcher.settings.keptPatience) { result in
           self.fetched(hash, result)
         }
         let isCanceled = state.withLock { state in
           // It may be over already.
-          if state.running[hash] != nil { state.running[hash] = fetch }
-          return state.isCanceled || state.stop != nil
+          state.running[hash]?.fetch = fetch
+          return state.isCanceled || state.stop.map { $0.ends(state.running[hash]?.place ?? 0) } ?? false
         }
         if isCanceled { fetch.cancel() }
       }
@@ -106,35 +116,37 @@ public final class KeptFetchRun: Sendable {
 
   private func fetched(_ hash: BlobHash, _ result: Result<Void, MarfaError>) {
     let size = (try? copy.blobs.size(hash)) ?? nil
-    let (progress, ends) = state.withLock { state -> (KeptProgress, [WholeFetch]) in
-      state.running[hash] = nil
+    let (progress, own, ends) = state.withLock { state -> (KeptProgress, Stop?, [WholeFetch]) in
+      let place = state.running.removeValue(forKey: hash)?.place ?? 0
       var ends: [WholeFetch] = []
+      var own: Stop?
       switch result {
       case .success:
         state.progress.fetched += 1
         state.progress.fetchedBytes += size ?? 0
       case .failure(let error):
-        let stop = KeptFetchRun.stop(for: error)
-        if state.stop == nil, let stop {
-          state.stop = stop
-          ends = Array(state.running.values)
+        own = KeptFetchRun.stop(for: error, at: place)
+        if state.stop == nil, let own {
+          state.stop = own
+          ends = state.running.values.filter { own.ends($0.place) }.map(\.fetch)
         }
         // One that was ended for another's sake is not here for the same reason.
-        if error == .canceled || stop != nil { state.left.append((hash, size)) }
+        if error == .canceled { state.left.append((hash, size)) }
       }
-      return (state.progress, ends)
+      return (state.progress, own, ends)
     }
+    if let own { copy.fetcher.note(hash, own.reason, own.words) }
     for fetch in ends { fetch.cancel() }
     self.progress?(progress)
     goOn()
   }
 
   /// The failures after which the next file would fare no better.
-  private static func stop(for error: MarfaError) -> (reason: NotHeldReason, words: String)? {
+  private static func stop(for error: MarfaError, at place: Int) -> Stop? {
     switch error {
-    case .noRoom: (.noRoom, error.description)
+    case .noRoom: Stop(reason: .noRoom, words: error.description, place: place)
     case .notFetched(_, let failure) where failure.reason == .unreachable || failure.reason == .rateLimited:
-      (failure.reason, "\(failure)")
+      Stop(reason: failure.reason, words: "\(failure)", place: place)
     default: nil
     }
   }

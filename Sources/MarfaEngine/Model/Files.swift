@@ -26,7 +26,7 @@ public struct Attached: Sendable, Equatable {
   public var edge: EdgeID
   /// The bytes.
   public var blob: BlobHash
-  /// The write that sends the bytes; `nil` when an earlier write of the queue already does, or the server has them.
+  /// The write that sends the bytes, an earlier one of the queue where it already does; `nil` when the server has them.
   public var upload: WriteID?
   /// The write that creates the file item.
   public var create: WriteID

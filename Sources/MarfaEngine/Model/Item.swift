@@ -65,7 +65,8 @@ public struct ItemType: Sendable, Equatable {
   /// The field that holds an item's text, when the type has one.
   public var bodyField: String?
 
-  /// What a copy without a server knows of types: the core's own. A server's catalogue comes with hydration.
+  /// What a copy without a server knows of types: the core's own. A server's catalogue comes with hydration
+  /// (``Connection/bodyField(of:)``).
   public static func known(_ name: String) -> ItemType? {
     if name == "core.note" { return ItemType(name: name, bodyField: "body") }
     if FileTypes.isFileType(name) { return ItemType(name: name, bodyField: nil) }

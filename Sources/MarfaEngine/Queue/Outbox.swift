@@ -17,22 +17,21 @@ struct Outbox {
 
   // MARK: - Uploads
 
-  /// Queues the upload of held bytes; `nil` when this copy has uploaded them before. That another device's row names them
-  /// is not enough: a row lends the bytes only when its writer had uploaded them or could read them as it wrote (contract,
-  /// "Blobs"), and by then the other row may be gone. One upload serves every item that names the same bytes. `lasting`: it stays without an item that needs it (`blobs.put`).
+  /// Queues the upload of held bytes, and answers the write that sends them, an earlier one where it still waits; `nil`
+  /// when this copy has uploaded them before. That another device's row names them is not enough: a row lends the bytes
+  /// only when its writer had uploaded them or could read them as it wrote (contract, "Blobs"), and by then the other row
+  /// may be gone. One upload serves every item that names the same bytes. `lasting`: it stays without an item that needs it (`blobs.put`).
   @discardableResult
-  func upload(_ hash: BlobHash, mimeType: String, lasting: Bool = false) throws(MarfaError) -> (
-    id: WriteID, isNew: Bool
-  )? {
+  func upload(_ hash: BlobHash, mimeType: String, lasting: Bool = false) throws(MarfaError) -> WriteID? {
     if let existing = try uploadWrite(hash) {
       if lasting { try setBody(existing, ["mime_type": .string(mimeType), "lasting": true]) }
-      return (existing, false)
+      return existing
     }
     // What is not here can't be sent: the server's word for it is all there is.
     if let blob = try connection.blob(hash), blob.uploaded || (blob.stored && !blob.held) { return nil }
     var body: JSON.Object = ["mime_type": .string(mimeType)]
     if lasting { body["lasting"] = true }
-    return (try insert(.uploadBlob, blob: hash, body: body), true)
+    return try insert(.uploadBlob, blob: hash, body: body)
   }
 
   private func uploadWrite(_ hash: BlobHash) throws(MarfaError) -> WriteID? {
@@ -305,6 +304,7 @@ struct Outbox {
   func createEdge(_ edge: Edge) throws(MarfaError) -> WriteID {
     let moves = edge.type == Edge.parentOf ? try aheadOfMoving(edge.target, to: edge.source, by: edge.id) : []
     try connection.insertEdge(edge)
+    try connection.beganAttachment(edge)
     return try insert(
       .createEdge, edge: edge.id,
       body: [
@@ -470,6 +470,6 @@ struct Outbox {
   /// uploaded the bytes before it (contract, "Blobs").
   private func upload(of properties: JSON.Object, mimeType: String?) throws(MarfaError) -> WriteID? {
     guard let hash = properties["blob_ref"]?.string.flatMap({ BlobHash($0) }) else { return nil }
-    return try upload(hash, mimeType: mimeType ?? MIMEType.unknown)?.id
+    return try upload(hash, mimeType: mimeType ?? MIMEType.unknown)
   }
 }

@@ -60,6 +60,24 @@ extension Connection {
     }
   }
 
+  /// A file becomes an attachment by an edge: nobody has asked for its bytes as one's yet, whatever befell those who asked
+  /// before. Bytes that are another attachment's too keep their reason.
+  func beganAttachment(_ edge: Edge) throws(MarfaError) {
+    guard edge.type == Edge.attachedTo else { return }
+    try run(
+      """
+      UPDATE blobs SET not_held_reason = 'not_fetched', not_held_detail = NULL, not_held_at = NULL
+      WHERE hash = (SELECT hash FROM nodes WHERE item = ?1) AND held = 0 AND not_held_reason <> 'not_fetched'
+        AND NOT EXISTS (
+          SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to' AND e.id <> ?2
+          WHERE n.hash = blobs.hash)
+      """
+    ) {
+      $0.id(1, edge.source)
+      $0.id(2, edge.id)
+    }
+  }
+
   /// A size was learnt: the bytes' and every file's that shows them. Answers those files' nodes.
   func setSize(_ hash: BlobHash, _ size: Int64) throws(MarfaError) -> [Int64] {
     try run("UPDATE blobs SET size = ?2 WHERE hash = ?1 AND size IS NULL") {

@@ -67,4 +67,11 @@ extension Connection {
       }
     }
   }
+
+  /// The field that holds the text of items of a type, as the server's catalogue says, or as is known without one.
+  func bodyField(of type: String) throws(MarfaError) -> String? {
+    let listed = try first("SELECT body_field FROM types WHERE name = ?1", { $0.text(1, type) }, { $0.optionalText(0) })
+    if let listed { return listed }
+    return ItemType.known(type)?.bodyField
+  }
 }

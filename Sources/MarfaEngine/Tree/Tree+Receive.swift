@@ -171,6 +171,7 @@ extension Tree.Change {
       if let seen { try connection.markSeen(id, seen) }
     } else {
       try connection.setFullEdge(full, seen: seen)
+      if was == nil { try connection.beganAttachment(full.edge) }
     }
     try show(full.edge)
   }

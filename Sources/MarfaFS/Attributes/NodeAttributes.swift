@@ -101,10 +101,10 @@ struct NodeAttributes {
       addMarfa("server_detail", server?.trouble)
       addMarfa("queue_detail", server?.queueTrouble)
     }
-    addMarfa("budget_setting", status.cache.setting.text)
-    addMarfa("budget", status.cache.budget.map { String($0) } ?? "unlimited")
-    addMarfa("cache_held", status.cache.held.map { String($0) })
-    if let kept = status.cache.attachments {
+    addMarfa("budget_setting", status.fileCache.setting.text)
+    addMarfa("budget", status.fileCache.budget.map { String($0) } ?? "unlimited")
+    addMarfa("cache_held", status.fileCache.held.map { String($0) })
+    if let kept = status.fileCache.attachments {
       addMarfa("kept_held", "\(kept.held) \(kept.heldBytes)")
       addMarfa("kept_not_held", "\(kept.notHeld) \(kept.notHeldBytes)")
       for entry in kept.notHeldByReason {

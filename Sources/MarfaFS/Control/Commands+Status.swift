@@ -16,7 +16,7 @@ extension Commands {
     ]
     result.add(try serverState())
     result.add(["keep": .string(status.keep.rawValue)])
-    result.add(status.cache.json)
+    result.add(status.fileCache.json)
     result["recovered"] = .array(status.recovered.map { .string($0) })
     return result
   }
@@ -27,7 +27,7 @@ extension Commands {
     let status = try engine { () throws(MarfaError) in try copy.status() }
     var result: JSON.Object = ["store": .string(status.path)]
     result.add(["keep": .string(status.keep.rawValue)])
-    result.add(status.cache.json)
+    result.add(status.fileCache.json)
     return result
   }
 

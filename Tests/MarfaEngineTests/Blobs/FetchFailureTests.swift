@@ -281,6 +281,23 @@ struct WholeFetchTests {
     }
   }
 
+  @Test("takes no bytes from under a closure, though both don't fit the budget")
+  func beside() async throws {
+    try await withAsyncRemote { remote in
+      let bytes = MemorySource.pattern(600_000)
+      let first = try remote.remote("f", bytes)
+      let second = try remote.remote("g", MemorySource.pattern(600_000, seed: 2))
+      try remote.blobs.setBudget(.bytes(1_000_000))
+      try await remote.blobs.withFile(first) { path in
+        try await remote.blobs.fetch(second)
+        // The one read longest ago would go first.
+        #expect(eventually { try !remote.blobs.isHeld(second) })
+        #expect(try contents(path).elementsEqual(bytes))
+      }
+      #expect(try remote.blobs.isHeld(first))
+    }
+  }
+
   @Test("ends with its task, and what came stays")
   func cancel() async throws {
     try await withAsyncRemote { remote in

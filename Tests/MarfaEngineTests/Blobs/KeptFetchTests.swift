@@ -16,6 +16,8 @@ struct KeptFetchTests {
   func smallestFirst() async throws {
     try await withAsyncRemote { remote in
       let hashes = try attachments(remote, [3_000_000, 1000, 200_000, 2000, 70_000, 3000])
+      let wanted = try remote.copy.store.read { (connection) throws(MarfaError) in try connection.keptMissing() }
+      #expect(wanted.map(\.size) == [1000, 2000, 3000, 70_000, 200_000, 3_000_000])
       let told = Lock<[KeptProgress]>(.leaf, [])
       let result = try await remote.blobs.fetchKept(progress: { progress in told.withLock { $0.append(progress) } })
       #expect(result.fetched == 6)
@@ -33,7 +35,26 @@ struct KeptFetchTests {
     }
   }
 
-  @Test("resumes the part an earlier fetch left, and waits out a server that asks for a minute")
+  @Test("waits out a server that asks for a minute, and not one that asks for more", arguments: [60, 61])
+  func patience(seconds: Int) async throws {
+    #expect(Fetcher.Settings().keptPatience == 60 * Fetcher.Settings().second)
+    var settings = Fetcher.Settings.quick
+    settings.second = 30_000_000
+    settings.keptPatience = 60 * settings.second
+    try await withAsyncRemote(settings) { remote in
+      let hash = try attachments(remote, [1000])[0]
+      remote.source.answer { number, _ in
+        number == 0 ? MemorySource.Answer(failure: .rateLimited(seconds: seconds)) : MemorySource.Answer()
+      }
+      let result = try await remote.blobs.fetchKept()
+      #expect(result.fetched == (seconds == 60 ? 1 : 0))
+      #expect(result.bytes == (seconds == 60 ? 1000 : 0))
+      #expect(try remote.blobs.isHeld(hash) == (seconds == 60))
+      #expect(result.attachments?.notHeldByReason.map(\.reason) == (seconds == 60 ? [] : [.rateLimited]))
+    }
+  }
+
+  @Test("resumes the part an earlier fetch left, and waits out a server that asks for a wait")
   func resumes() async throws {
     try await withAsyncRemote { remote in
       let hash = try attachments(remote, [1 << 20])[0]

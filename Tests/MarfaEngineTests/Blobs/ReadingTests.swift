@@ -104,7 +104,7 @@ struct NoFetchTests {
       let reader = try WorkingCopy(path: scratch.copy.path)
       defer { reader.close() }
       #expect(try reader.blobs.cache() == scratch.copy.blobs.cache())
-      #expect(try reader.status().cache.attachments?.held == 1)
+      #expect(try reader.status().fileCache.attachments?.held == 1)
       await #expect(throws: MarfaError.readingHandle) { try await reader.blobs.fetchKept() }
       #expect(throws: MarfaError.readingHandle) { try reader.blobs.setBudget(.bytes(0)) }
       #expect(throws: MarfaError.readingHandle) { try reader.blobs.setKeep(.none) }

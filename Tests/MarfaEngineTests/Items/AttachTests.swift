@@ -1,3 +1,4 @@
+import ContractServer
 import Glibc
 import Testing
 
@@ -75,13 +76,34 @@ struct AttachTests {
     }
   }
 
-  @Test("whose bytes an earlier write sends, or the server has, needs no upload of its own")
+  @Test("has a verdict for each of its writes: an edge that is refused leaves the file item and its bytes")
+  func verdicts() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    let host = try copy.items.create(type: "core.note", properties: ["title": "N"]).item
+    try copy.drained()
+    shared.server.faults.add(Fault(.refuse(status: 400, code: "validation_error"), method: "POST", path: "/edges"))
+    let attached = try copy.items.attach(to: host.id, file: shared.folder.file("a.txt", "one"))
+    try eventually("the edge is refused: \(copy.queueText)") { try copy.queue.counts().byState[.refused] == 1 }
+    #expect(try copy.queue.writes().map(\.id) == [attached.attach])
+    #expect(try shared.item(attached.file)?.blob == "\(attached.blob)")
+    #expect(try shared.server.change { try $0.blobs() }["\(attached.blob)"] == 3)
+    #expect(try shared.server.change { try $0.edge("\(attached.edge)") } == nil)
+    #expect(try copy.names() == ["N", "a.txt"])
+    try copy.queue.discard(attached.attach)
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("whose bytes an earlier write sends is sent by that one, and by none where the server has them")
   func sameBytes() throws {
     try withScratch { scratch in
       let host = try scratch.copy.items.create(type: "core.note", properties: ["title": "N"]).item
       let path = try scratch.folder.file("a.txt", "one")
-      #expect(try scratch.copy.items.attach(to: host.id, file: path).upload != nil)
-      #expect(try scratch.copy.items.attach(to: host.id, file: path).upload == nil)
+      let upload = try #require(try scratch.copy.items.attach(to: host.id, file: path).upload)
+      #expect(try scratch.copy.items.attach(to: host.id, file: path).upload == upload)
+      #expect(try scratch.copy.items.addFile(path).upload == upload)
+      #expect(try scratch.writes().filter { $0.kind == .uploadBlob }.map(\.id) == [upload])
       #expect(try scratch.list("N") == ["a.txt", "a (2).txt"])
       try scratch.answer()
       #expect(try scratch.copy.items.attach(to: host.id, file: path).upload == nil)
@@ -228,6 +250,109 @@ struct EmbedTests {
       #expect(try scratch.copy.items.get(host.id)?.properties["body"] == "![[a]]\n\n![[b]]")
       try scratch.answer()
     }
+  }
+
+  @Test("by several at once stands there for each: none writes over another's")
+  func together() async throws {
+    try await withAsyncScratch { scratch in
+      let host = try scratch.copy.items.create(type: "core.note", properties: ["title": "N"]).item
+      let names = (1...8).map { "f\($0)" }
+      let paths = try names.map { try scratch.folder.file($0, $0) }
+      let items = scratch.copy.items
+      try await withThrowingTaskGroup(of: Void.self) { group in
+        for path in paths { group.addTask { _ = try items.embed(file: path, in: host.id) } }
+        try await group.waitForAll()
+      }
+      let body = try #require(try items.get(host.id)?.properties["body"]?.string)
+      #expect(body.split(separator: "\n").map { String($0) }.sorted() == names.map { "![[\($0)]]" })
+      try scratch.answer()
+    }
+  }
+
+  @Test("is replaced, and not merged, by an edit that was made of the body before")
+  func replaced() throws {
+    try withScratch { scratch in
+      let host = try scratch.copy.items.create(type: "core.note", properties: ["title": "N", "body": "Text."]).item
+      try scratch.answer()
+      let embedded = try scratch.copy.items.embed(file: scratch.folder.file("a.txt", "one"), in: host.id)
+      let edit = try scratch.copy.items.update(host.id, ["body": "Text, and more."])
+      #expect(try scratch.writes().suffix(2).map(\.id) == [embedded.edit, edit])
+      #expect(try scratch.copy.items.get(host.id)?.properties["body"] == "Text, and more.")
+      #expect(try scratch.read("N/a.txt") == "one")
+      try scratch.answer()
+      #expect(try scratch.copy.items.get(host.id)?.properties["body"] == "Text, and more.")
+    }
+  }
+
+  @Test(
+    "where another device changed the body first is answered as the type's policy says: a note's copy has the other body",
+    arguments: [("core.note", ["theirs"] as [JSON]), ("core.task", [])])
+  func conflicted(type: String, copies: [JSON]) throws {
+    let shared = try Shared()
+    let id = try shared.server.change { try $0.createItem(type, ["title": "N", "body": "base"]) }
+    let host = try #require(ItemID(id))
+    let copy = try shared.connected()
+    try copy.queue.pause()
+    _ = try copy.items.embed(file: shared.folder.file("a.txt", "one"), in: host)
+    try shared.server.change { _ = try $0.updateItem(id, ["body": "theirs"]) }
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    #expect(try copy.queue.writes().last?.baseVersion == 1)
+    try copy.queue.resume()
+    try copy.drained()
+    #expect(try shared.item(host)?.properties["body"] == "base\n\n![[a.txt]]")
+    let others = try shared.server.change { try $0.items() }.filter { $0.tags == ["conflicted-copy"] }
+    #expect(others.map { $0.properties["body"] } == copies)
+    try eventually("all are here") { try copy.names().count == 1 + copies.count }
+    #expect(try copy.names("N") == ["a.txt"])
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("has the references edge that the body draws beside its own, and stays attached when the body lets it go")
+  func references() throws {
+    let shared = try Shared()
+    let id = try shared.server.change { try $0.createNote("N") }
+    let host = try #require(ItemID(id))
+    let copy = try shared.connected()
+    let attached = try copy.items.embed(file: shared.folder.file("a.txt", "one"), in: host).attached
+    try copy.drained()
+    // A server reads the body; the tests' one has it said.
+    let reference = try shared.server.change { try $0.createEdge("references", from: id, to: "\(attached.file)") }
+    try eventually("the reference is here") {
+      try copy.edges.from(host, type: "references").map(\.target) == [attached.file]
+    }
+    #expect(try copy.edges.to(host, type: Edge.attachedTo).map(\.id) == [attached.edge])
+    try copy.items.update(host, ["body": ""])
+    try copy.drained()
+    try shared.server.change { try $0.deleteEdge(reference) }
+    try eventually("the reference is gone") { try copy.edges.from(host, type: "references").isEmpty }
+    #expect(try copy.edges.to(host, type: Edge.attachedTo).map(\.id) == [attached.edge])
+    #expect(try copy.names("N") == ["a.txt"])
+    #expect(try shared.server.change { try $0.edge("\(attached.edge)") } != nil)
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("goes into the field that the server's catalogue calls the body of the item's type")
+  func catalogue() throws {
+    let shared = try Shared()
+    let (task, place) = try shared.server.change { device in
+      (
+        try device.createItem("core.task", ["title": "T", "body": "Buy"]),
+        try device.createItem("acme.place", ["title": "P"])
+      )
+    }
+    let copy = try shared.connected()
+    let path = try shared.folder.file("a.txt", "one")
+    _ = try copy.items.embed(file: path, in: try #require(ItemID(task)))
+    let id = try #require(ItemID(place))
+    #expect(try failure { try copy.items.embed(file: path, in: id) }.reason == .noBody(type: "acme.place"))
+    try copy.drained()
+    #expect(try shared.item(try #require(ItemID(task)))?.properties["body"] == "Buy\n\n![[a.txt]]")
+    #expect(try copy.names("P") == ["a.txt"])
+    shared.expectNoViolations()
+    try checkInvariants(copy)
   }
 
   @Test("in an item that has no body fails with the attachment, whose writes stay queued")

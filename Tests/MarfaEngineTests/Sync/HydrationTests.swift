@@ -32,14 +32,25 @@ struct HydrationTests {
   @Test("counts no attachments from the start of a hydration until one completes")
   func uncounted() throws {
     let shared = try Shared()
-    let copy = try shared.connected()
-    #expect(try copy.blobs.cache().attachments != nil)
-    try copy.store.write { (connection) throws(MarfaError) in
-      try connection.setSetting("hydration", HydrationState.inProgress.rawValue)
+    try shared.server.change { device in
+      let trip = try device.createNote("Sicily")
+      try device.createFile("a.txt", [1], mime: "text/plain", attachedTo: trip)
     }
-    #expect(try copy.blobs.cache().attachments == nil)
+    let copy = try shared.connected()
+    #expect(try copy.blobs.cache().attachments?.notHeld == 1)
+    // One breaks off, and the next stands still.
+    shared.server.faults.add(Fault(.drop, path: "/items"))
+    shared.server.faults.add(Fault(.stall(seconds: nil), path: "/items", skip: 1))
     try copy.hydrateAgain()
-    try eventually("it is whole again") { try copy.blobs.cache().attachments != nil }
+    try eventually("it stands at the items") {
+      shared.server.faults.waiting == 0
+        && shared.server.requests.contains { $0.path == "/items" && $0.status == nil && $0.ended == nil }
+    }
+    let cache = try copy.blobs.cache()
+    #expect(cache.attachments == nil && cache.held == 0 && cache.heldUnreadable == nil)
+    shared.server.faults.release()
+    try eventually("it is whole again") { try copy.blobs.cache().attachments?.notHeld == 1 }
+    shared.expectNoViolations()
   }
 
   @Test("shows what another device does, as it is done")
