@@ -87,7 +87,8 @@ struct ConvergenceTests {
       problems += try invariantBreaches(copy).filter { !$0.holdsText("\" is called ") }.map { "copy \(index): \($0)" }
     }
     let (first, second) = (try placed(copies[0]), try placed(copies[1]))
-    problems += first.symmetricDifference(second).map { "one shows and the other does not: \($0)" }
+    problems += first.subtracting(second).map { "only copy 0 shows \($0)" }
+    problems += second.subtracting(first).map { "only copy 1 shows \($0)" }
     let violations = shared.server.violations
     problems += violations.map { "\($0)" }
     if !violations.isEmpty { problems += shared.server.requests.map { told($0) } }
