@@ -100,7 +100,8 @@ extension Instance {
     }
     let rows = ends.map { "items \($0)" } + (row.map { [$0] } ?? [])
     let blob = parts[0] == "items" ? inquiry.json?["properties"]?.object?["blob_ref"]?.string : nil
-    let (unanswered, lost) = ledger.update { state in (state.unanswered, state.lost) }
+    let key = credential(exchange)?.name
+    let (unanswered, lost) = ledger.update { state in (state.unanswered.filter { $0.value == key }.keys, state.lost) }
     for row in rows where unanswered.contains(row) {
       // Its answer broke on the way, which the last byte may have done with the client having it all. One who has it
       // never asks again; one who does had it not.
@@ -124,7 +125,7 @@ extension Instance {
       (try? books.database.row("SELECT 1 FROM blobs WHERE hash = ?1", .text(blob))) != nil
     }
     let upload = "blobs \(blob)"
-    if isKnown, lost.contains(upload) {
+    if isKnown, lost.contains(upload), unanswered.contains(upload) {
       ledger.update { state in state.suspects[upload] = exchange.number }
     } else if !isKnown || unanswered.contains(upload) {
       ledger.violate(.beforeItsUpload, exchange.number, "the upload of \(blob) was not answered yet")
@@ -136,9 +137,10 @@ extension Instance {
     var said = inquiry.json ?? JSON.Object()
     said["id"] = nil
     let fingerprint = kind + JSON.object(said).text
+    let key = credential(exchange)?.name ?? ""
     var suspected: Int?
     let twin: String? = ledger.update { state in
-      if !state.answered.contains(row) { state.unanswered.insert(row) }
+      if !state.answered.contains(row) { state.unanswered[row] = key }
       if let number = state.suspects.removeValue(forKey: row) {
         suspected = number
       }
@@ -157,8 +159,9 @@ extension Instance {
   /// An upload came in whole: what it makes known.
   func noteUpload(_ exchange: Exchange, _ hash: String) {
     let row = "blobs \(hash)"
+    let key = credential(exchange)?.name ?? ""
     let suspected = ledger.update { state in
-      if !state.answered.contains(row) { state.unanswered.insert(row) }
+      if !state.answered.contains(row) { state.unanswered[row] = key }
       return state.suspects.removeValue(forKey: row)
     }
     if let suspected {
@@ -172,7 +175,7 @@ extension Instance {
     guard !exchange.makesKnown.isEmpty else { return }
     ledger.update { state in
       for row in exchange.makesKnown {
-        state.unanswered.remove(row)
+        state.unanswered[row] = nil
         state.lost.remove(row)
         if state.answered.insert(row).inserted { exchange.madeKnown.append(row) }
       }
@@ -183,11 +186,12 @@ extension Instance {
   /// The answer was lost: the client cannot know.
   func unknow(_ exchange: Exchange) {
     guard !exchange.makesKnown.isEmpty else { return }
+    let key = credential(exchange)?.name ?? ""
     ledger.update { state in
       // It was on its way and did not arrive whole.
       for row in exchange.madeKnown {
         state.answered.remove(row)
-        state.unanswered.insert(row)
+        state.unanswered[row] = key
         state.lost.insert(row)
       }
       // An earlier answer to the same create stands.

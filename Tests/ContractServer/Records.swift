@@ -126,8 +126,9 @@ final class Ledger: Sendable {
     var stats = ServerStats()
     /// Row → the requests that are writing it.
     var writing: [String: [(request: Int, key: String, socket: Int32)]] = [:]
-    /// Rows whose create came and was not answered yet, and uploads the same.
-    var unanswered: Set<String> = []
+    /// Rows whose create came and was not answered yet, and uploads the same: by which key. Whoever else learnt of one, by
+    /// an event, may build on it.
+    var unanswered: [String: String] = [:]
     /// Those of them whose answer broke on its way.
     var lost: Set<String> = []
     /// Those of these that another write stood on since: which one.
