@@ -91,6 +91,8 @@ public struct Queue: Sendable {
         throw .invalid("the server refused write \(id), and would again; discard it, and make the change anew")
       case nil, .accepted, .merged, .conflicted: throw .invalid("write \(id) waits for nothing but its turn")
       }
+      var change = change
+      change.isReleasing = true
       try change.release(write)
     }
     copy.link.withLock { $0 }?.drain.retryNow()

@@ -49,6 +49,26 @@ extension Tree.Change {
     try addEntry(node.number, of: item, in: directory.number)
   }
 
+  /// A file or directory that was this device's own for a while is an item's again: the person put it where it stands, and
+  /// an edge is drawn for that. A directory that another device gave a parent stands there.
+  func drawPlaces(of node: Node, _ item: Item) throws(MarfaError) {
+    for place in try connection.entries(of: node.number) {
+      let holder = try directory(place.parent)
+      if node.kind == .file {
+        try attach(node, in: holder)
+        continue
+      }
+      let parents = try connection.edges(to: item.id, type: Edge.parentOf).map(\.source)
+      if parents.isEmpty {
+        if holder.item != nil { try moveDirectoryItem(item.id, to: holder) }
+      } else if place.parent != Node.root, !parents.contains(where: { $0 == holder.item }) {
+        try removeEntry(node, from: place.parent)
+        try addEntry(node.number, of: item, in: top)
+      }
+    }
+    if node.kind == .directory { try promoteContents(of: node) }
+  }
+
   /// Takes away what an edge showed; what is left without a place stands in the root.
   func hide(_ edge: Edge) throws(MarfaError) {
     guard let (holder, held) = ends(edge), let directory = try connection.node(of: holder),

@@ -105,6 +105,7 @@ extension Tree.Change {
       try outbox.updateItem(full.item.id, ["title": .string(name.title)], folding: true)
     }
     if node.kind == .file, node.content == .empty { try showBytes(of: full, in: node) }
+    if !isReleasing { try drawPlaces(of: node, full.item) }
   }
 
   /// A file shows the bytes its item names. What a program is writing meanwhile stays what it is: it is sealed as a
@@ -218,6 +219,12 @@ extension Connection {
       SELECT number, kind, item, local, mode, uid, gid, atime, mtime, ctime, hash, staged, size, links
       FROM nodes WHERE refused = ?1
       """, { $0.id(1, item) }, { $0.node(0) })
+  }
+
+  /// True for what stayed here when the create of its item was refused.
+  func isRefused(_ node: Int64) throws(MarfaError) -> Bool {
+    try first(
+      "SELECT 1 FROM nodes WHERE number = ?1 AND refused IS NOT NULL", { $0.int(1, node) }, { _ in true }) ?? false
   }
 
   func setRefused(_ node: Int64, _ item: ItemID?) throws(MarfaError) {

@@ -151,7 +151,7 @@ extension Tree.Change {
     }
   }
 
-  private func moveDirectoryItem(_ item: ItemID, to: Node) throws(MarfaError) {
+  func moveDirectoryItem(_ item: ItemID, to: Node) throws(MarfaError) {
     let edge = try connection.edges(to: item, type: Edge.parentOf).first
     switch (edge, to.item) {
     case (let edge?, let parent?): try outbox.updateEdge(edge.id, source: parent, folding: true)
@@ -237,11 +237,17 @@ extension Tree.Change {
 
   private func promoteDirectory(_ node: inout Node) throws(MarfaError) {
     try makeItem(ofDirectory: &node)
+    try promoteContents(of: node)
+  }
+
+  /// What this device only has in a directory that is an item's now becomes items; what the server refused does not.
+  func promoteContents(of node: Node) throws(MarfaError) {
     // No recursion: a tree may be deeper than a stack.
     var directories = [node]
     while let directory = directories.popLast() {
       for number in try children(of: directory.number) {
-        guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child)
+        guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child),
+          try !connection.isRefused(number)
         else { continue }
         if child.item != nil {
           // A file that stands among items under another name, too, and now here.

@@ -149,6 +149,8 @@ public final class Tree: Sendable {
     let tree: Tree
     /// Where what nothing holds stands: the root, or out of sight while a first hydration runs.
     var top = Node.root
+    /// Refused writes are put back into their places: edges of what comes back are drawn by those.
+    var isReleasing = false
   }
 
   func change<T>(_ body: (Change) throws(MarfaError) -> T) throws(MarfaError) -> T {

@@ -118,4 +118,31 @@ struct GoneElsewhereTests {
       try copy.paths() == ["Sicily/", "a.txt"]
     }
   }
+
+  @Test("and comes back is an item again where the person has put it meanwhile")
+  func movedMeanwhile() throws {
+    let shared = try Shared()
+    let file = try shared.server.change { try $0.createFile("a.txt", Array("base".utf8)) }
+    let copy = try shared.connected()
+    try copy.mkdir("Sicily")
+    try copy.drained()
+    try copy.queue.pause()
+    try copy.write("a.txt", "ours")
+    try copy.move("a.txt", "Sicily/a.txt")
+    try shared.server.change { try $0.trash(file) }
+    // Were the edge refused first, the file would stand in the root again.
+    shared.server.faults.add(Fault(.delay(seconds: 0.5), method: "POST", path: "/edges"))
+    try copy.queue.resume()
+    try copy.drained()
+    #expect(try copy.node(at: "Sicily/a.txt")?.item == nil)
+    try shared.server.change { try $0.restore(file) }
+    try eventually("it is an item again") { try copy.node(at: "Sicily/a.txt")?.item != nil }
+    try copy.drained()
+    for write in try copy.queue.writes() where write.state == .refused { try copy.queue.discard(write.id) }
+    try gone(shared, copy)
+    #expect(try copy.paths() == ["Sicily/", "Sicily/a.txt"])
+    #expect(try copy.text("Sicily/a.txt") == "ours")
+    let other = try shared.connected()
+    #expect(try other.paths() == copy.paths())
+  }
 }
