@@ -97,6 +97,9 @@ final class LinkState: Sendable {
   /// It answered.
   func worked() { state.withLock { if $0.delay > 0 { $0 = State() } } }
 
+  /// When it may be tried again, while it is known not to be reachable.
+  var retryAt: Int64? { state.withLock { $0.delay > 0 ? $0.until : nil } }
+
   /// True while it is known not to be reachable.
   var isDown: Bool { state.withLock { $0.delay > 0 } }
 }

@@ -255,7 +255,7 @@ final class Follower: Sendable {
       let piece = rest.prefix { !$0.endsStream }.prefix(200)
       if !piece.isEmpty {
         try copy.apply(Array(piece))
-        if state.read({ $0.isLive }), piece.contains(where: \.bringsBytes) { copy.fetcher.learnSizes() }
+        if state.read({ $0.isLive }), piece.contains(where: \.bringsBytes) { copy.fetcher.learnSizes(isNews: true) }
         rest = rest.dropFirst(piece.count)
         if piece.contains(where: { if case .streamLive = $0.content { true } else { false } }) { goLive() }
         continue
