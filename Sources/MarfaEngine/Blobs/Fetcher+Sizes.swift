@@ -149,7 +149,11 @@ extension Fetcher {
       failure = .failed("the server says that there are \(size) bytes")
     case .failure(.unreachable(let words)), .failure(.stopped(let words)):
       failure = .unreachable(words)
-      link.failed(words, Monotonic.now)
+      link.failed(failure, Monotonic.now)
+      again = link.retryAt
+    case .failure(.timedOut(let words)):
+      failure = .timedOut(words)
+      link.failed(failure, Monotonic.now)
       again = link.retryAt
     case .failure(.rateLimited(let seconds)):
       failure = .rateLimited(seconds: seconds)
@@ -239,7 +243,8 @@ extension Fetcher {
       sizes.lastID += 1
       let ask = SizeAsks.Ask(id: sizes.lastID, isWalk: true) { [self] result in
         switch result {
-        case .failure(.notFetched(_, .unreachable)), .failure(.notFetched(_, .rateLimited)),
+        case .failure(.notFetched(_, .unreachable)), .failure(.notFetched(_, .timedOut)),
+          .failure(.notFetched(_, .rateLimited)),
           .failure(.notFetched(_, .credentialRefused)), .failure(.canceled):
           walked(hash, stopping: true)
         case .success, .failure: walked(hash, stopping: false)

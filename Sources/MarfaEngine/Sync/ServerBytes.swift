@@ -65,6 +65,7 @@ extension BytesFailure {
   fileprivate init(_ failure: RangeFailure) {
     switch failure {
     case .unreachable(let words): self = .unreachable(words)
+    case .timedOut(let words): self = .timedOut(words)
     case .stoppedPartWay(let words): self = .stopped(words)
     case .rateLimited(let seconds): self = .rateLimited(seconds: seconds)
     case .absent: self = .absent
@@ -80,7 +81,8 @@ extension BytesFailure {
   fileprivate init(_ failure: RemoteFailure) {
     switch failure {
     case .busy(let status, let seconds, _) where status == 429: self = .rateLimited(seconds: seconds)
-    case .unreachable, .timedOut, .notTheServers, .busy: self = .unreachable("\(failure)")
+    case .timedOut(let words): self = .timedOut(words)
+    case .unreachable, .notTheServers, .busy: self = .unreachable("\(failure)")
     case .refused(let refusal) where refusal.status == 401 || refusal.status == 403:
       self = .credentialRefused(refusal.message)
     case .refused(let refusal) where refusal.status == 404: self = .absent
