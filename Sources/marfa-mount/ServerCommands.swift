@@ -163,7 +163,11 @@ enum PinCommands {
       results.append(.object(result))
       if !line.has(.json) {
         let title = Output.safe(result["title"]?.string ?? word)
-        try Output.print(line.command == .pin ? "Pinned \(title)" : "Let \(title) go: it is not pinned any more")
+        let note =
+          result["attachments_kept"]?.bool == false
+          ? ". What is attached to it is not kept: this store keeps no attachments (--keep none). Pin the files" : ""
+        try Output.print(
+          line.command == .pin ? "Pinned \(title)\(note)" : "Let \(title) go: it is not pinned any more")
       }
     }
     if line.has(.json) { try Output.print(["items": .array(results)]) }

@@ -207,6 +207,84 @@ struct ServerTests {
     }
   }
 
+  @Test("does not say that it fetched what its budget does not keep")
+  func budget() throws {
+    let served = try Served()
+    let trip = try served.server.change { try $0.createNote("trip") }
+    for (name, count) in [("large", 300_000), ("a", 60_000), ("b", 70_000)] {
+      let bytes = [UInt8](repeating: UInt8(count / 10_000), count: count)
+      _ = try served.server.change { try $0.createFile(name, bytes, attachedTo: trip) }
+    }
+    let mount = try Mount()
+    defer { mount.end() }
+    try mount.start(served.options + ["--keep", "none", "--budget", "100K"])
+    #expect(eventually(seconds: 30) { isThere(mount.point + "/trip/b") })
+    try mount.shell("ls -l trip")
+    func held(_ name: String) throws -> Bool { try mount.attribute("user.marfa.held", of: "trip/\(name)") == "yes" }
+    let large = try mount.command(["fetch", mount.point + "/trip/large"])
+    #expect(large.status == 1 && large.errors.contains("budget"), "\(large)")
+    #expect(try run(["setfattr", "-n", "user.marfa.held", "-v", "yes", mount.point + "/trip/large"]).status != 0)
+    #expect(try mount.attribute("user.marfa.held_bytes", of: "trip/large") == "0", "nothing of it was brought")
+    let one = try mount.command(["fetch", mount.point + "/trip/a"])
+    #expect(one.status == 0 && one.output.hasPrefix("Fetched 1 files"), "\(one)")
+    #expect(try held("a"))
+    let all = try mount.command(["fetch", mount.point + "/trip/b", mount.point + "/trip/a", "--json"])
+    #expect(all.status == 0, "each fits alone: \(all)")
+    // Both at once do not.
+    _ = try mount.command(["evict", mount.point + "/trip"])
+    let both = try mount.command(["fetch", mount.point + "/trip", "--json"])
+    #expect(both.status == 1 && both.errors.contains("\"not_kept\":2"), "\(both)")
+    let none = try mount.command(["fetch", "--store", mount.store])
+    #expect(none.status == 0 && none.output.contains("--keep none"), "\(none)")
+    let host = try mount.command(["pin", mount.point + "/trip"])
+    #expect(host.output.contains("not kept"), "\(host)")
+    // A pinned file stays whatever the budget is.
+    #expect(try mount.command(["pin", mount.point + "/trip/large"]).output == "Pinned large\n")
+    #expect(try mount.command(["fetch", "--store", mount.store]).output.hasPrefix("Fetched 1 files"))
+    #expect(try held("large"))
+    #expect(try mount.command(["fetch", mount.point + "/trip/large"]).status == 0)
+    try mount.unmount()
+  }
+
+  @Test("ends a fetch with the command that began it")
+  func interrupted() throws {
+    let served = try Served()
+    let trip = try served.server.change { try $0.createNote("trip") }
+    for number in 0..<6 {
+      // Large enough that what is under way is cut off.
+      let bytes = [UInt8](repeating: UInt8(number), count: 8_000_000)
+      _ = try served.server.change { try $0.createFile("f\(number)", bytes, attachedTo: trip) }
+    }
+    try served.withMount { mount in
+      #expect(eventually(seconds: 30) { isThere(mount.point + "/trip/f5") })
+      try mount.shell("ls -l trip")
+      served.server.link = Link(bytesPerSecond: 2_000_000)
+      func here() throws -> Int {
+        try (0..<6).reduce(0) { sum, number in
+          sum + (Int(try mount.attribute("user.marfa.held_bytes", of: "trip/f\(number)") ?? "") ?? 0)
+        }
+      }
+      for signal in [SIGINT, SIGKILL] {
+        let before = try here()
+        let program = try Program([try #require(Machine.program), "fetch", mount.point + "/trip"])
+        #expect(try eventually { try here() > before })
+        program.kill(signal)
+        try program.wait()
+        // It stands still, and not because all of it is here.
+        var last = -1
+        let isStill = try eventually(seconds: 60) {
+          usleep(500_000)
+          defer { last = (try? here()) ?? -1 }
+          return try here() == last
+        }
+        #expect(isStill && last < 48_000_000, "\(last)")
+      }
+      served.server.link = Link()
+      let fetched = try mount.command(["fetch", mount.point + "/trip"])
+      #expect(fetched.status == 0, "\(fetched)")
+    }
+  }
+
   @Test("reads what another wrote, and lets it go, fetches it and keeps it as it is told")
   func bytes() throws {
     let served = try Served()

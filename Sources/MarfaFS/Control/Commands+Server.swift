@@ -56,8 +56,12 @@ extension Commands {
     let id = try ItemReference(arguments).resolve(in: copy, filesToo: true)
     return try engine { () throws(MarfaError) in
       try copy.items.setPinned(id, pinned)
+      let item = try copy.items.get(id)
+      let keep = try copy.blobs.keep()
       return [
-        "id": .string("\(id)"), "title": .string(try copy.items.get(id)?.title ?? ""), "pinned": .bool(pinned),
+        "id": .string("\(id)"), "title": .string(item?.title ?? ""), "pinned": .bool(pinned),
+        // A pinned file always stays; what is attached to a pinned item, as the store's `keep` has it.
+        "attachments_kept": .bool(item?.blob != nil || keep != .none),
       ]
     }
   }
