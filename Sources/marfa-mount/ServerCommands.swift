@@ -194,15 +194,19 @@ enum ServerText {
   static func server(_ status: JSON.Object) -> [String] {
     guard let server = status["server"]?.string else { return ["none: this store is complete in itself"] }
     var lines: [String] = []
+    let isFirst = status["first_hydration"]?.bool == true
     if status["connected"]?.bool == true {
-      lines.append(server + (status["online"]?.bool == true ? ": online" : ": not online"))
+      let isRefused = status["key_refused"]?.bool == true
+      lines.append(
+        server + (isRefused ? ": the key is refused" : status["online"]?.bool == true ? ": online" : ": not online"))
     } else {
       lines.append(server + ": not asked")
     }
     if status["hydrated_items"] != nil {
       lines.append(
         "bringing the list of what is there: \(status.count("hydrated_items")) items and "
-          + "\(status.count("hydrated_edges")) edges so far")
+          + "\(status.count("hydrated_edges")) edges so far"
+          + (isFirst ? "; the folder shows it once all of it is here" : ""))
     } else {
       switch status["hydration"]?.string {
       case HydrationState.complete.rawValue: break

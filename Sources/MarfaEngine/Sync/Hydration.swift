@@ -225,7 +225,8 @@ extension WorkingCopy {
     try store.read { (connection) throws(MarfaError) in try connection.hydrationState() }
   }
 
-  fileprivate func wasHydrated() throws(MarfaError) -> Bool {
+  /// Whether all of it was here once: before that, nothing of it shows.
+  public func wasHydrated() throws(MarfaError) -> Bool {
     try store.read { (connection) throws(MarfaError) in try connection.setting("hydrated") != nil }
   }
 }
