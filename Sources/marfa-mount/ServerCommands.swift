@@ -214,6 +214,12 @@ enum ServerText {
       default: lines.append("the list of what is there has not been brought yet")
       }
     }
+    let odd = status.count("not_understood")
+    if odd > 0 {
+      lines.append(
+        "\(odd == 1 ? "1 row" : "\(odd) rows") of the server could not be understood: what was here of them stays; the log "
+          + "names them")
+    }
     for key in ["trouble", "queue_trouble", "advice"] {
       if let words = status[key]?.string, !lines.contains(words) { lines.append(words) }
     }
