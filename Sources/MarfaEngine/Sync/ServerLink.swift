@@ -91,6 +91,7 @@ extension WorkingCopy {
     if try origin() == nil, try askedOrigin() != asked {
       try store.write { (connection) throws(MarfaError) in try connection.setSetting("asked_origin", asked) }
     }
+    if let credential = options.credential { try note(key: credential) }
     // It is bound once a server has answered there: an address with a slip in it binds nothing.
     let made = try ServerLink(self, options)
     link.withLock { $0 = made }
