@@ -16,7 +16,7 @@ extension Help {
     marfa-mount retry [STORE] [--json]
 
     Tries the server now. After a failure a mount waits before it tries again, at most half a
-    minute unless the server asks for more; this ends the wait.
+    minute unless the server asks for more; this ends the wait. So does a file whose bytes come.
 
     Examples:
       marfa-mount retry

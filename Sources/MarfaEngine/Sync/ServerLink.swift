@@ -31,6 +31,8 @@ final class ServerLink: Sendable {
   let drain: Drain
   let follower: Follower
   private let bytes: ServerBytes
+  /// Bytes that come make the stream be tried again this often at most.
+  private static let hurry: Int64 = 5_000_000_000
   private let fetcher: Fetcher
 
   init(_ copy: WorkingCopy, _ options: RemoteOptions) throws(MarfaError) {
@@ -59,6 +61,19 @@ final class ServerLink: Sendable {
         fetcher.link.worked()
         fetcher.learnSizes()
       })
+    // Whoever waits to try again because nothing could be reached need not, when bytes came. Not for each of them: what is
+    // read goes on by the thousand, and the stream may be broken alone.
+    let hurriedAt = Lock<Int64>(.leaf, .min)
+    bytes.onAnswer { [weak follower] in
+      guard let follower, !follower.isLive, follower.trouble?.isOfTheWay ?? true else { return }
+      let now = Monotonic.now
+      let isDue = hurriedAt.withLock { moment in
+        guard moment == .min || now - moment > ServerLink.hurry else { return false }
+        moment = now
+        return true
+      }
+      if isDue { follower.retryNow() }
+    }
     try drain.start()
     fetcher.connect(bytes)
     copy.store.onCommit { drain.noteCommit() }
@@ -176,5 +191,12 @@ public struct ServerStatus: Sendable, Equatable {
 }
 
 extension RemoteFailure {
+  /// Nothing of the server's own was heard.
+  fileprivate var isOfTheWay: Bool {
+    switch self {
+    case .unreachable, .timedOut, .notTheServers: true
+    case .busy, .refused, .contractMismatch, .unreadable, .file, .canceled: false
+    }
+  }
   fileprivate var isKeyRefused: Bool { if case .refused(let refusal) = self { refusal.status == 401 } else { false } }
 }
