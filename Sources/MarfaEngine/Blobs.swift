@@ -63,6 +63,34 @@ public struct Blobs: Sendable {
     copy.fetcher.whole(hash, progress: progress, then: then)
   }
 
+  /// Why these bytes would not stay once they are fetched, as far as is known before.
+  public func refusalToStay(_ hash: BlobHash) throws(MarfaError) -> MarfaError? {
+    try copy.store.snapshot { (connection) throws(MarfaError) in
+      guard let size = try connection.blob(hash)?.size, let budget = try copy.blobStore.allowance(in: connection),
+        size > budget, try !connection.isOutsideBudget(hash)
+      else { return nil }
+      return .overBudget(size: size, budget: budget)
+    }
+  }
+
+  /// Which of these, fetched a moment ago, do not stay here, as the budget is.
+  public func notStaying(_ hashes: Set<BlobHash>) throws(MarfaError) -> Set<BlobHash> {
+    guard !hashes.isEmpty else { return [] }
+    return try copy.store.snapshot { (connection) throws(MarfaError) in
+      try copy.blobStore.going(hashes, in: connection)
+    }
+  }
+
+  /// The bytes the budget allows now; `nil` for no budget.
+  public func allowance() throws(MarfaError) -> Int64? {
+    try copy.store.snapshot { (connection) throws(MarfaError) in try copy.blobStore.allowance(in: connection) }
+  }
+
+  /// Which attachments are outside the budget.
+  public func keep() throws(MarfaError) -> KeepSetting {
+    try copy.store.read { (connection) throws(MarfaError) in try connection.keep() }
+  }
+
   /// Lets a blob's bytes go though it be an attachment kept, and answers the bytes removed. `EBUSY` while it is open;
   /// `EPERM` when it is pinned, or when the only bytes are here.
   @discardableResult

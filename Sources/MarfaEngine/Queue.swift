@@ -9,6 +9,25 @@ public struct Queue: Sendable {
     }
   }
 
+  /// Where what a write is about stands in the tree, what was refused too; the names of the file for bytes.
+  public func paths(of write: QueuedWrite) throws(MarfaError) -> [String] {
+    if let item = write.item { return try paths(of: item) }
+    guard let blob = write.blob else { return [] }
+    let number = try copy.store.read { (connection) throws(MarfaError) in try connection.nodes(showing: blob).first }
+    guard let number else { return [] }
+    return try copy.tree.paths(of: number)
+  }
+
+  /// Where an item stands in the tree, though its create was refused.
+  public func paths(of item: ItemID) throws(MarfaError) -> [String] {
+    let number = try copy.store.snapshot { (connection) throws(MarfaError) -> Int64? in
+      if let node = try connection.node(of: item) { return node.number }
+      return try connection.node(refused: item)?.number
+    }
+    guard let number else { return [] }
+    return try copy.tree.paths(of: number)
+  }
+
   /// The waiting writes about an item, in order.
   public func writes(about item: ItemID) throws(MarfaError) -> [QueuedWrite] {
     try copy.store.snapshot { (connection) throws(MarfaError) in

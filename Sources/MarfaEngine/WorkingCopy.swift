@@ -148,6 +148,7 @@ public final class WorkingCopy: Sendable {
       Status(
         path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader,
         server: try connection.setting("origin"), hydration: try connection.hydrationState(),
+        passedOver: try connection.passedOver(),
         items: Int(
           try connection.first(
             "SELECT count(*) FROM nodes WHERE item IS NOT NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
@@ -173,6 +174,8 @@ public final class WorkingCopy: Sendable {
     public var server: String?
     /// Whether it has all it declared of that server.
     public var hydration: HydrationState
+    /// Rows of the server that could not be understood since the list was brought last.
+    public var passedOver: Int
     /// Items not in the bin.
     public var items: Int
     /// Files in the tree.

@@ -145,9 +145,12 @@ extension FileSystem {
         reply.done()
         return
       }
+      // "yes" is a promise that they are here afterwards.
+      if let refusal = try copy.blobs.refusalToStay(hash) { throw refusal }
       let parked = reply.park()
-      let fetch = copy.blobs.fetch(hash) { result in
+      let fetch = copy.blobs.fetch(hash) { [blobs = copy.blobs] result in
         switch result {
+        case .success where (try? blobs.notStaying([hash]).isEmpty) == false: parked.take()?.fail(.noSpace)
         case .success: parked.take()?.done()
         case .failure(let error): parked.take()?.fail(error.errno)
         }

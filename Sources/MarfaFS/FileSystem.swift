@@ -106,8 +106,9 @@ final class FileSystem: FileSystemOperations {
   /// For how many seconds the kernel may believe a node's attributes. Of bytes on their way here it asks again soon; a
   /// length that nobody knows yet it does not believe at all.
   func attributeTimeout(_ node: Node) -> Double {
-    guard node.kind == .file, node.partialBytes != nil else { return timeout }
-    return node.size == nil ? 0 : min(timeout, 1)
+    guard node.kind == .file else { return timeout }
+    if node.size == nil { return 0 }
+    return node.partialBytes == nil ? timeout : min(timeout, 1)
   }
 
   /// A node with what an open file of it knows better.

@@ -60,13 +60,22 @@ enum BytesCommands {
       requests.append((item.target, item.arguments))
     }
     if requests.isEmpty { requests = [(try StoreTarget(line.value(.store)), [:])] }
-    var done: JSON.Object = ["fetched": 0, "fetched_bytes": 0, "failed": 0]
+    var done: JSON.Object = ["fetched": 0, "fetched_bytes": 0, "failed": 0, "not_kept": 0]
+    var keep = ""
     for request in requests {
-      let result = try fetch(request.target, request.arguments)
-      for key in ["fetched", "fetched_bytes", "failed"] { done[key] = .integer(done.count(key) + result.count(key)) }
+      let result = try fetch(request.target, request.arguments, &keep)
+      for key in done.members.map(\.key) { done[key] = .integer(done.count(key) + result.count(key)) }
     }
     let failed = done.count("failed")
+    let notKept = done.count("not_kept")
     guard failed == 0 else {
+      guard failed > notKept else {
+        throw CommandFailure(
+          .refused, "over_budget",
+          "\(notKept == 1 ? "1 file does" : "\(notKept) files do") not stay on this device: the budget has no room. "
+            + "Choose a larger one with \"marfa-mount budget SIZE\", or pin the files",
+          details: ["fetched": .object(done)])
+      }
       throw CommandFailure(
         .environment, "not_fetched",
         "\(failed) files could not be fetched; \"marfa-mount cache\" says why", details: ["fetched": .object(done)])
@@ -74,28 +83,45 @@ enum BytesCommands {
     try Output.print(
       line.has(.json)
         ? JSON.object(done).text
-        : "Fetched \(done.count("fetched")) files, \(Bytes.text(done.count("fetched_bytes")))")
+        : "Fetched \(done.count("fetched")) files, \(Bytes.text(done.count("fetched_bytes")))"
+          + (line.operands.isEmpty ? scope(keep) : ""))
+  }
+
+  /// What a fetch without a name is about, where that is not every attachment.
+  private static func scope(_ keep: String) -> String {
+    switch keep {
+    case "pinned": ". This store keeps what is pinned (--keep pinned): name other files to fetch them"
+    case "none": ". This store keeps no attachments (--keep none): name files to fetch them"
+    default: ""
+    }
   }
 
   /// One fetch, to its end.
-  private static func fetch(_ target: StoreTarget, _ arguments: JSON.Object) throws(CommandFailure) -> JSON.Object {
+  private static func fetch(
+    _ target: StoreTarget, _ arguments: JSON.Object, _ keep: inout String
+  ) throws(CommandFailure) -> JSON.Object {
     let access = try StoreAccess.writing(target)
     defer { access.close() }
-    let job = try access.run(ControlRequest("fetch", arguments))["job"] ?? .null
+    var arguments = arguments
+    let key = JSON.string("\(getpid())")
+    arguments["key"] = key
+    let request = ControlRequest("fetch", arguments)
+    // Ctrl-C ends this process, and so the fetch.
+    guard let call = try access.begin(request) else { return try access.run(request) }
     var progress = ProgressLine()
     defer { progress.clear() }
     while true {
-      let now = try access.run(ControlRequest("fetching", ["job": job]))
-      if now["over"]?.bool == true {
+      if let end = try call.answer(within: 0.2) {
+        keep = end["keep"]?.string ?? ""
         // One that failed alone says how.
-        if now.count("files") <= 1, let failure = now["error"].flatMap({ CommandFailure($0) }) { throw failure }
-        return now
+        if end.count("files") <= 1, let failure = end["error"].flatMap({ CommandFailure($0) }) { throw failure }
+        return end
       }
+      guard let now = try? access.run(ControlRequest("fetching", ["key": key])) else { continue }
       let (bytes, all) = (now.count("fetched_bytes"), now.count("bytes"))
       progress.show(
         "\(now.count("fetched")) of \(now.count("files")) files, \(Bytes.text(bytes))"
           + (all > 0 ? " of \(Bytes.text(all))" : ""), share: all > 0 ? Double(bytes) / Double(all) : nil)
-      usleep(200_000)
     }
   }
 }

@@ -16,7 +16,7 @@ extension Help {
     marfa-mount retry [STORE] [--json]
 
     Tries the server now. After a failure a mount waits before it tries again, at most half a
-    minute unless the server asks for more; this ends the wait.
+    minute unless the server asks for more; this ends the wait. So does a file whose bytes come.
 
     Examples:
       marfa-mount retry
@@ -108,8 +108,10 @@ extension Help {
     marfa-mount fetch [ITEM...] [--store STORE] [--json]
 
     Brings bytes here, so that they can be read without the server: those of the files named
-    and of all files in the folders named; without a name, of every attachment that is not
-    here. It shows how far it is on a terminal. It goes on when the command is interrupted.
+    and of all files in the folders named; without a name, of every attachment that is kept
+    (--keep) and every pinned file. It shows how far it is on a terminal. What the budget has
+    no room for does not stay here: the command says so and exits with 1. When the command is
+    interrupted, the fetch ends; what came stays.
 
     Examples:
       marfa-mount fetch

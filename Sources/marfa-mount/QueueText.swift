@@ -6,7 +6,7 @@ enum QueueText {
   /// Writes and how many more there are.
   static func queue(_ queue: JSON.Object) -> String {
     let rows = (queue["writes"]?.array ?? []).compactMap { $0.object }
-    var text = summary(queue).capitalizedFirst + "\n"
+    var text = (standing(queue).map { "\($0)\n" } ?? "") + summary(queue).capitalizedFirst + "\n"
     guard !rows.isEmpty else { return text }
     let columns = rows.map { row in
       [row["write"]?.integer.map { String($0) } ?? "", kind(row), state(row), subject(row)].map { Output.safe($0) }
@@ -22,6 +22,26 @@ enum QueueText {
       text += "\n  … and more. \"--limit NUMBER\" shows as many as you say.\n"
     }
     return text
+  }
+
+  /// What all that waits waits for; `nil` when it goes out by itself.
+  private static func standing(_ queue: JSON.Object) -> String? {
+    guard queue.count("total") > 0, let server = queue["server"]?.string.map({ Output.safe($0) }) else { return nil }
+    func words(_ keys: String...) -> String {
+      Output.safe(keys.compactMap { queue[$0]?.string }.first ?? "")
+    }
+    if queue["key_refused"]?.bool == true {
+      return "\(server) does not accept the key, and what is queued waits: \(words("advice"))"
+    }
+    if queue["connected"]?.bool == false {
+      return "\(server) is not asked, and what is queued waits: \(words("advice"))"
+    }
+    if queue["paused"]?.bool == true { return "What is queued waits: \(words("advice"))" }
+    if queue["queue_trouble"] != nil || queue["online"]?.bool == false && queue["trouble"] != nil {
+      return "What is queued waits for \(server): \(words("queue_trouble", "trouble"))"
+    }
+    if queue["online"]?.bool == false { return "What is queued waits for \(server), which has not answered yet" }
+    return nil
   }
 
   /// How many writes stand where.
@@ -54,10 +74,12 @@ enum QueueText {
     var words: [String] = []
     if let item = row["item"]?.string {
       let title = row["title"]?.string ?? ""
-      words.append(title.isEmpty ? item : title)
+      let stands = state(row).hasPrefix("queued") || state(row).hasPrefix("sending")
+      // What needs a person is to be found by them.
+      words.append((stands ? nil : row["path"]?.string) ?? (title.isEmpty ? row["path"]?.string ?? item : title))
     } else if let hash = row["hash"]?.string {
-      words.append(row["size"]?.integer.map { Bytes.text($0) } ?? "")
-      words.append("\(hash.prefix(19))…")
+      words.append(row["path"]?.string ?? "\(hash.prefix(19))…")
+      words.append(row["size"]?.integer.map { "(\(Bytes.text($0)))" } ?? "")
     }
     if let type = row["edge_type"]?.string {
       let source = row["source_title"]?.string ?? row["source"]?.string ?? ""

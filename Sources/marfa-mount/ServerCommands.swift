@@ -163,7 +163,11 @@ enum PinCommands {
       results.append(.object(result))
       if !line.has(.json) {
         let title = Output.safe(result["title"]?.string ?? word)
-        try Output.print(line.command == .pin ? "Pinned \(title)" : "Let \(title) go: it is not pinned any more")
+        let note =
+          result["attachments_kept"]?.bool == false
+          ? ". What is attached to it is not kept: this store keeps no attachments (--keep none). Pin the files" : ""
+        try Output.print(
+          line.command == .pin ? "Pinned \(title)\(note)" : "Let \(title) go: it is not pinned any more")
       }
     }
     if line.has(.json) { try Output.print(["items": .array(results)]) }
@@ -190,21 +194,31 @@ enum ServerText {
   static func server(_ status: JSON.Object) -> [String] {
     guard let server = status["server"]?.string else { return ["none: this store is complete in itself"] }
     var lines: [String] = []
+    let isFirst = status["first_hydration"]?.bool == true
     if status["connected"]?.bool == true {
-      lines.append(server + (status["online"]?.bool == true ? ": online" : ": not online"))
+      let isRefused = status["key_refused"]?.bool == true
+      lines.append(
+        server + (isRefused ? ": the key is refused" : status["online"]?.bool == true ? ": online" : ": not online"))
     } else {
       lines.append(server + ": not asked")
     }
     if status["hydrated_items"] != nil {
       lines.append(
         "bringing the list of what is there: \(status.count("hydrated_items")) items and "
-          + "\(status.count("hydrated_edges")) edges so far")
+          + "\(status.count("hydrated_edges")) edges so far"
+          + (isFirst ? "; the folder shows it once all of it is here" : ""))
     } else {
       switch status["hydration"]?.string {
       case HydrationState.complete.rawValue: break
       case HydrationState.expired.rawValue: lines.append("the list here is old, and is to be brought again")
       default: lines.append("the list of what is there has not been brought yet")
       }
+    }
+    let odd = status.count("not_understood")
+    if odd > 0 {
+      lines.append(
+        "\(odd == 1 ? "1 row" : "\(odd) rows") of the server could not be understood: what was here of them stays; the log "
+          + "names them")
     }
     for key in ["trouble", "queue_trouble", "advice"] {
       if let words = status[key]?.string, !lines.contains(words) { lines.append(words) }

@@ -17,7 +17,12 @@ enum ServerConnection {
     let bound: String?
     do throws(MarfaError) { bound = try copy.origin() } catch { throw CommandFailure(error) }
     var wanted = options.server
-    if wanted == nil, let bound { wanted = try Values.server(bound) }
+    if wanted == nil {
+      let known: String?
+      // Also one that has not answered yet.
+      do throws(MarfaError) { known = try copy.knownOrigin() } catch { throw CommandFailure(error) }
+      if let known { wanted = try Values.server(known) }
+    }
     guard let origin = wanted else {
       for (isGiven, option) in [
         (options.keyFile != nil, CommandOption.keyFile), (options.types != nil, .type), (options.tier != nil, .tier),
@@ -72,6 +77,7 @@ enum ServerConnection {
         "server": .string("\(remote.origin)"), "connected": true, "key_from": .string(source),
         "hydration": .string(((try? copy.hydration()) ?? .never).rawValue),
       ]
+      if (try? copy.wasHydrated()) == false { facts["first_hydration"] = true }
       if let progress = copy.serverStatus?.hydrationProgress { facts["hydrated_items"] = .integer(progress.items) }
       return facts
     }
@@ -90,6 +96,9 @@ enum ServerConnection {
     if facts["hydration"]?.string != HydrationState.complete.rawValue {
       lines.append(
         "Bringing the list of what is there: \(facts.count("hydrated_items")) items so far; see \"marfa-mount status\"")
+      if facts["first_hydration"]?.bool == true {
+        lines.append("The folder shows it once all of it is here; what you write goes in meanwhile.")
+      }
     }
     return lines
   }

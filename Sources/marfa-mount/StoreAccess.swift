@@ -86,6 +86,12 @@ enum StoreAccess {
     }
   }
 
+  /// Begins a request in the process that has the store mounted; `nil` when none has.
+  func begin(_ request: ControlRequest) throws(CommandFailure) -> ControlCall? {
+    guard case .mounted(let address) = self else { return nil }
+    return try ControlClient(address)?.begin(request)
+  }
+
   /// Closes what was opened.
   func close() {
     if case .opened(let copy) = self { copy.close() }

@@ -125,4 +125,23 @@ struct EventTests {
       #expect(try mount.text("x/f") == "what the person writes\nand more\n")
     }
   }
+
+  @Test(
+    "with the true length, whatever becomes of the first question about it",
+    arguments: [
+      Fault.Effect.drop, .delay(seconds: 0.5), .refuse(status: 503), .refuse(status: 502, contract: nil),
+      .refuse(status: 429, retryAfter: 1),
+    ])
+  func lengths(effect: Fault.Effect) throws {
+    let served = try Served()
+    try served.withMount { mount in
+      served.server.faults.add(Fault(effect, method: "HEAD", count: 1))
+      let trip = try served.server.change { try $0.createNote("Sicily") }
+      for name in ["one", "two"] {
+        _ = try served.server.change { try $0.createFile(name, Array("\(name) file".utf8), attachedTo: trip) }
+      }
+      #expect(eventually { (try? listing(mount.point + "/Sicily").count) == 2 })
+      #expect(try mount.shell("cd Sicily; find . -type f -printf '%f %s\\n' | sort").output == "one 8\ntwo 8\n")
+    }
+  }
 }

@@ -73,6 +73,8 @@ struct ServerTests {
       #expect(why?.contains("can't be reached") == true, "\(why ?? "")")
       let status = try mount.command(["status", mount.point])
       #expect(status.output.contains("not online") && status.output.contains("can't be reached"), "\(status)")
+      let queue = try mount.command(["queue", mount.point]).lines
+      #expect(queue.first?.hasPrefix("What is queued waits for \(served.server.url): ") == true, "\(queue)")
       #expect(try mount.command(["hydrate", mount.point]).status == 3)
       // Also after a start without it.
       try mount.unmount()
@@ -100,7 +102,65 @@ struct ServerTests {
       try mount.shell("echo one > Sicily/one.txt")
       let wait = try mount.command(["queue", mount.point, "--wait"])
       #expect(wait.status == 5 && wait.errors.contains("--key-file"), "\(wait)")
+      // One state, though the stream of events was opened while the key was good.
+      let status = try mount.command(["status", mount.point]).output
+      #expect(status.contains(": the key is refused\n") && !status.contains("online"), "\(status)")
+      #expect(try mount.attribute("user.marfa.online", of: ".") == "no")
+      let queue = try mount.command(["queue", mount.point]).lines
+      #expect(queue.first?.hasPrefix("\(served.server.url) does not accept the key, and what is queued waits") == true)
     }
+  }
+
+  @Test("remembers the server it was to have, though the first key was wrong")
+  func wrongFirstKey() throws {
+    let served = try Served()
+    let mount = try Mount()
+    defer { mount.end() }
+    let key = mount.folder + "/wrong"
+    let file = try File(key, O_WRONLY | O_CREAT, mode: 0o600)
+    try file.write("mk_wrong\n")
+    try file.close()
+    try mount.start(["--server", served.server.url, "--key-file", key, "--settle", "0"])
+    #expect(
+      try eventually { try mount.command(["status", mount.point]).output.contains(": the key is refused\n") })
+    try mount.shell("mkdir Sicily")
+    try mount.unmount()
+    let keyless = try mount.command(["mount", "--log", mount.log, mount.store, mount.point])
+    #expect(keyless.status == 0 && keyless.output.contains("there is no key for it"), "\(keyless)")
+    let status = try mount.command(["status", mount.point]).output
+    #expect(status.contains("\(served.server.url): not asked"), "\(status)")
+    #expect(try mount.command(["queue", mount.point, "--wait"]).status == 5)
+    #expect(try mount.command(["unmount", mount.point]).status == 0)
+    // It is bound to nothing yet: another may be named.
+    let other = try Served()
+    try mount.start(other.options)
+    #expect(mount.isOnline())
+    try mount.send()
+    try mount.remount(other.again)
+    #expect(mount.isOnline())
+    try mount.unmount()
+    #expect(served.server.violations.isEmpty && other.server.violations.isEmpty)
+  }
+
+  @Test("says at first that the list is being brought, and where it will be")
+  func firstList() throws {
+    let served = try Served()
+    _ = try served.server.change { try $0.createNote("Sicily") }
+    served.server.faults.add(Fault(.stall(seconds: nil), path: "/edges"))
+    let mount = try Mount()
+    defer { mount.end() }
+    let begun = try mount.command(["mount", "--log", mount.log] + served.options + [mount.store, mount.point])
+    #expect(begun.status == 0 && begun.output.contains("The folder shows it once all of it is here"), "\(begun)")
+    #expect(
+      try eventually(seconds: 30) {
+        let status = try mount.command(["status", mount.point]).output
+        return status.contains("1 items and 0 edges so far; the folder shows it once all of it is here")
+      })
+    #expect(try listing(mount.point).isEmpty)
+    served.server.faults.release()
+    #expect(mount.isOnline() && isThere(mount.point + "/Sicily"))
+    #expect(try !mount.command(["status", mount.point]).output.contains("so far"))
+    #expect(try mount.command(["unmount", mount.point]).status == 0)
   }
 
   @Test("goes on without a key, and says how to give one")
@@ -199,11 +259,91 @@ struct ServerTests {
       #expect(try mount.text("x/f") == "bytes\n")
       let wait = try mount.command(["queue", mount.point, "--wait"])
       #expect(wait.status == 4 && wait.errors.contains("refused"), "\(wait)")
+      let queue = try mount.command(["queue", mount.point]).output
+      #expect(queue.contains("x/f (") && queue.contains("f attached-to x"), "\(queue)")
       let write = try #require(why?.split(separator: "discard ").last?.split(separator: "\"").first)
       #expect(try mount.command(["discard", String(write), "--store", mount.store]).status == 0)
       #expect(try mount.attribute("user.marfa.upload", of: "x/f") == "local")
       #expect(try mount.text("x/f") == "bytes\n")
       try mount.send()
+    }
+  }
+
+  @Test("does not say that it fetched what its budget does not keep")
+  func budget() throws {
+    let served = try Served()
+    let trip = try served.server.change { try $0.createNote("trip") }
+    for (name, count) in [("large", 300_000), ("a", 60_000), ("b", 70_000)] {
+      let bytes = [UInt8](repeating: UInt8(count / 10_000), count: count)
+      _ = try served.server.change { try $0.createFile(name, bytes, attachedTo: trip) }
+    }
+    let mount = try Mount()
+    defer { mount.end() }
+    try mount.start(served.options + ["--keep", "none", "--budget", "100K"])
+    #expect(eventually(seconds: 30) { isThere(mount.point + "/trip/b") })
+    try mount.shell("ls -l trip")
+    func held(_ name: String) throws -> Bool { try mount.attribute("user.marfa.held", of: "trip/\(name)") == "yes" }
+    let large = try mount.command(["fetch", mount.point + "/trip/large"])
+    #expect(large.status == 1 && large.errors.contains("budget"), "\(large)")
+    #expect(try run(["setfattr", "-n", "user.marfa.held", "-v", "yes", mount.point + "/trip/large"]).status != 0)
+    #expect(try mount.attribute("user.marfa.held_bytes", of: "trip/large") == "0", "nothing of it was brought")
+    let one = try mount.command(["fetch", mount.point + "/trip/a"])
+    #expect(one.status == 0 && one.output.hasPrefix("Fetched 1 files"), "\(one)")
+    #expect(try held("a"))
+    let all = try mount.command(["fetch", mount.point + "/trip/b", mount.point + "/trip/a", "--json"])
+    #expect(all.status == 0, "each fits alone: \(all)")
+    // Both at once do not.
+    _ = try mount.command(["evict", mount.point + "/trip"])
+    let both = try mount.command(["fetch", mount.point + "/trip", "--json"])
+    #expect(both.status == 1 && both.errors.contains("\"not_kept\":2"), "\(both)")
+    let none = try mount.command(["fetch", "--store", mount.store])
+    #expect(none.status == 0 && none.output.contains("--keep none"), "\(none)")
+    let host = try mount.command(["pin", mount.point + "/trip"])
+    #expect(host.output.contains("not kept"), "\(host)")
+    // A pinned file stays whatever the budget is.
+    #expect(try mount.command(["pin", mount.point + "/trip/large"]).output == "Pinned large\n")
+    #expect(try mount.command(["fetch", "--store", mount.store]).output.hasPrefix("Fetched 1 files"))
+    #expect(try held("large"))
+    #expect(try mount.command(["fetch", mount.point + "/trip/large"]).status == 0)
+    try mount.unmount()
+  }
+
+  @Test("ends a fetch with the command that began it")
+  func interrupted() throws {
+    let served = try Served()
+    let trip = try served.server.change { try $0.createNote("trip") }
+    for number in 0..<6 {
+      // Large enough that what is under way is cut off.
+      let bytes = [UInt8](repeating: UInt8(number), count: 8_000_000)
+      _ = try served.server.change { try $0.createFile("f\(number)", bytes, attachedTo: trip) }
+    }
+    try served.withMount { mount in
+      #expect(eventually(seconds: 30) { isThere(mount.point + "/trip/f5") })
+      try mount.shell("ls -l trip")
+      served.server.link = Link(bytesPerSecond: 2_000_000)
+      func here() throws -> Int {
+        try (0..<6).reduce(0) { sum, number in
+          sum + (Int(try mount.attribute("user.marfa.held_bytes", of: "trip/f\(number)") ?? "") ?? 0)
+        }
+      }
+      for signal in [SIGINT, SIGKILL] {
+        let before = try here()
+        let program = try Program([try #require(Machine.program), "fetch", mount.point + "/trip"])
+        #expect(try eventually { try here() > before })
+        program.kill(signal)
+        try program.wait()
+        // It stands still, and not because all of it is here.
+        var last = -1
+        let isStill = try eventually(seconds: 60) {
+          usleep(500_000)
+          defer { last = (try? here()) ?? -1 }
+          return try here() == last
+        }
+        #expect(isStill && last < 48_000_000, "\(last)")
+      }
+      served.server.link = Link()
+      let fetched = try mount.command(["fetch", mount.point + "/trip"])
+      #expect(fetched.status == 0, "\(fetched)")
     }
   }
 

@@ -250,6 +250,7 @@ extension BlobFetch {
   private func progressed(_ count: Int64, _ state: inout State, _ after: inout After) {
     let now = Monotonic.now
     state.lastProgress = now
+    state.lastByte = now
     state.failures = 0
     state.refusal = nil
     state.rateBytes += count
@@ -311,18 +312,20 @@ extension BlobFetch {
     case .failure(.credentialRefused(let words)): return refuse(.credentialRefused(words), &state, &after)
     case .failure(.rateLimited(let seconds)): return rateLimited(seconds, &state, &after)
     case .failure(.unreachable(let words)): failure = .unreachable(words)
+    case .failure(.timedOut(let words)): failure = .timedOut(words)
     case .failure(.stopped(let words)): failure = .unreachable("it stopped part way: \(words)")
     case .failure(.failed(let words)): failure = .failed(words)
     }
     guard running.received == 0 else { return }
     state.failures += 1
-    if case .failure(.unreachable(let words)) = result {
-      fetcher.link.failed(words, now)
+    switch result {
+    case .failure(.unreachable), .failure(.timedOut): fetcher.link.failed(failure, now)
+    default: break
     }
     if state.failures >= BlobFetch.mostFailures {
       state.failures = 0
       // Others fail at once for a while, then one asks again.
-      if case .unreachable(let words) = failure { fetcher.link.failed(words, now) }
+      if failure.reason == .unreachable { fetcher.link.failed(failure, now) }
       fetcher.note(hash, failure.reason, "\(failure)")
       return failAll(.notFetched(hash, failure), &state, &after)
     }
@@ -340,8 +343,10 @@ extension BlobFetch {
     let retryAt = state.retryAt
     let patience = fetcher.settings.patience
     let error = MarfaError.notFetched(hash, failure)
-    let late = state.waiters.filter { max($0.since, now) + patience < retryAt }
-    let lateWholes = state.wholes.filter { now + $0.patience < retryAt }
+    // Who has waited that long already, asked to wait again and again, waits no more.
+    let lastByte = state.lastByte
+    let late = state.waiters.filter { now + patience < retryAt || max($0.since, lastByte) + patience <= now }
+    let lateWholes = state.wholes.filter { now + $0.patience < retryAt || max($0.since, lastByte) + $0.patience <= now }
     state.waiters.removeAll { waiter in late.contains { $0.id == waiter.id } }
     state.wholes.removeAll { whole in lateWholes.contains { $0.id == whole.id } }
     if !late.isEmpty || !lateWholes.isEmpty { fetcher.note(hash, .rateLimited, "\(failure)") }

@@ -238,7 +238,7 @@ extension BlobFetch {
           drop(running.request.id, &state)
         }
         fetcher.note(hash, failure.reason, "\(failure)")
-        fetcher.link.failed("\(failure)", now)
+        fetcher.link.failed(failure, now)
         after.add { self.fetcher.retire(self) }
       }
       watch(&state, &after)

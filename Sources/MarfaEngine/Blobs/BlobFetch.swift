@@ -110,7 +110,9 @@ final class BlobFetch: Sendable {
     var plannedAt: Int64 = 0
     /// Why reads that find nothing here fail at once until ``retryAt``.
     var refusal: FetchFailure?
+    /// When something came last, or a wait that was asked for ended.
     var lastProgress: Int64 = 0
+    var lastByte: Int64 = 0
     var ignoresRanges = false
     var isAskingSize = false
     /// Nothing more is kept until this moment: reads are served from memory.

@@ -71,6 +71,20 @@ extension BlobStore {
     return removed
   }
 
+  /// Which of these are not here, or are what ``trim(to:in:)`` takes next, though they may be open now.
+  func going(_ hashes: Set<BlobHash>, in connection: Connection) throws(MarfaError) -> Set<BlobHash> {
+    var going: Set<BlobHash> = []
+    for hash in hashes where try connection.blob(hash)?.held != true { going.insert(hash) }
+    guard let allowance = try allowance(in: connection) else { return going }
+    let evictable = try connection.evictable()
+    var total = evictable.reduce(0) { $0 + $1.size }
+    for file in evictable where total > allowance {
+      if hashes.contains(file.hash) { going.insert(file.hash) } else if isPinned(file.hash) { continue }
+      total -= file.size
+    }
+    return going
+  }
+
   /// Takes every file that can be fetched again, and every part of one. None, where what is here can't be read.
   func removeFetched(in connection: Connection) throws(MarfaError) -> Int64 {
     _ = try heldBytes(in: connection)
@@ -203,15 +217,18 @@ extension Connection {
       """, { $0.hash(1, hash) }, { $0.bool(0) }) ?? false
   }
 
-  /// The attachments that are kept and not here whole: the smallest first, those of no known size last.
+  /// The attachments that are kept and the pinned files, those of them that are not here whole: the smallest first, those of no known size last.
   func keptMissing() throws(MarfaError) -> [(hash: BlobHash, size: Int64?)] {
     let keep = try keep()
     return try all(
       """
-      SELECT b.hash, b.size FROM blobs b WHERE b.held = 0 AND EXISTS (
-        SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to'
-          JOIN items host ON host.id = e.target AND host.state <> 'trashed'
-        WHERE n.hash = b.hash AND n.links > 0 AND (?1 = 'attached' OR (?1 = 'pinned' AND host.pinned = 1)))
+      SELECT b.hash, b.size FROM blobs b WHERE b.held = 0 AND (EXISTS (
+          SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to'
+            JOIN items host ON host.id = e.target AND host.state <> 'trashed'
+          WHERE n.hash = b.hash AND n.links > 0 AND (?1 = 'attached' OR (?1 = 'pinned' AND host.pinned = 1)))
+        OR EXISTS (
+          SELECT 1 FROM nodes n JOIN items file ON file.id = n.item
+          WHERE n.hash = b.hash AND n.links > 0 AND file.pinned = 1))
       ORDER BY b.size IS NULL, b.size, b.hash
       """, { $0.text(1, keep.rawValue) }, { row in row.hash(0).map { ($0, row.optionalInt(1)) } }
     ).compactMap { $0 }

@@ -43,6 +43,8 @@ protocol BytesTransfer: AnyObject, Sendable {
 enum BytesFailure: Error, Equatable, Sendable {
   /// The server, or the link it gave, can't be reached.
   case unreachable(String)
+  /// It sends nothing: a limit of time passed.
+  case timedOut(String)
   /// It stopped sending part way.
   case stopped(String)
   /// It asks to be left alone for so long.

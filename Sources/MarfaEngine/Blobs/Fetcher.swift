@@ -82,6 +82,7 @@ final class Fetcher: Sendable {
     for fetch in table.withLock({ Array($0.values) }) { fetch.close() }
     walker.close(dropping: true)
     queue.close()
+    closeSizes()
     flushPending()
     table.withLock { $0 = [:] }
   }

@@ -56,7 +56,7 @@ final class RoomKeeper: Sendable {
 /// Whether the server can be reached, as far as the last answers say.
 final class LinkState: Sendable {
   private struct State {
-    var words = ""
+    var failure = FetchFailure.unreachable("")
     var until: Int64 = 0
     var delay: Int64 = 0
     var isTrying = false
@@ -75,17 +75,17 @@ final class LinkState: Sendable {
   func refusal(_ now: Int64) -> FetchFailure? {
     state.withLock { state in
       guard state.delay > 0 else { return nil }
-      if now < state.until { return .unreachable(state.words) }
+      if now < state.until { return state.failure }
       state.isTrying = true
       state.until = now + state.delay
       return nil
     }
   }
 
-  /// It could not be reached.
-  func failed(_ words: String, _ now: Int64) {
+  /// It could not be reached, or sent nothing: those who are refused are told which.
+  func failed(_ failure: FetchFailure, _ now: Int64) {
     state.withLock { state in
-      state.words = words
+      state.failure = failure
       if state.delay == 0 || state.isTrying || now >= state.until {
         state.delay = state.delay == 0 ? first : min(last, state.delay * 2)
       }
@@ -96,6 +96,9 @@ final class LinkState: Sendable {
 
   /// It answered.
   func worked() { state.withLock { if $0.delay > 0 { $0 = State() } } }
+
+  /// When it may be tried again, while it is known not to be reachable.
+  var retryAt: Int64? { state.withLock { $0.delay > 0 ? $0.until : nil } }
 
   /// True while it is known not to be reachable.
   var isDown: Bool { state.withLock { $0.delay > 0 } }

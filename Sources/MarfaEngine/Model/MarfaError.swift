@@ -3,6 +3,9 @@
 public enum MarfaError: Error, Sendable, Equatable, CustomStringConvertible {
   /// The volume has no room for these bytes.
   case noRoom(size: Int64, left: Int64)
+  /// The budget does not keep these bytes: nothing else keeps them either, and it is smaller, or taken by what was fetched
+  /// after them.
+  case overBudget(size: Int64?, budget: Int64)
   /// The bytes are not here, and this handle does not fetch (a reader, or a copy without a server).
   case bytesAbsent(BlobHash)
   /// A reader was asked to write or to fetch.
@@ -38,6 +41,9 @@ public enum MarfaError: Error, Sendable, Equatable, CustomStringConvertible {
     switch self {
     case .noRoom(let size, let left):
       "no room: \(Bytes.text(size)) are needed and \(Bytes.text(left)) are left on the volume; free some space and try again"
+    case .overBudget(let size, let budget):
+      "it does not stay on this device: \(size.map { Bytes.text($0) } ?? "its bytes") and a budget of "
+        + "\(Bytes.text(budget)). Choose a larger one with \"marfa-mount budget SIZE\", or pin the file"
     case .bytesAbsent(let hash): "the bytes \(hash) are not on this device, and this copy does not fetch"
     case .notFetched(let hash, let failure): "the bytes \(hash) could not be fetched: \(failure)"
     case .readingHandle:

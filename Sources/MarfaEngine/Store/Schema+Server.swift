@@ -2,7 +2,8 @@ extension Schema {
   /// What a copy of a server knows beyond a copy without one.
   static let version2 = """
     -- This copy's own upload of the bytes was answered. Whether they are `stored` is told by other devices' rows too, and
-    -- those may be gone by the time a write that names the bytes is read.
+    -- those may be gone by the time a write that names the bytes is read. It was this copy's key that uploaded them: none
+    -- are when another key is used (Sync/KeyMark.swift).
     ALTER TABLE blobs ADD COLUMN uploaded INTEGER NOT NULL DEFAULT 0 CHECK(uploaded IN (0, 1));
 
     -- The server's members of an item or edge that no other column has, as a JSON object: nothing it carries is dropped.

@@ -255,7 +255,7 @@ final class Follower: Sendable {
       let piece = rest.prefix { !$0.endsStream }.prefix(200)
       if !piece.isEmpty {
         try copy.apply(Array(piece))
-        if state.read({ $0.isLive }), piece.contains(where: \.bringsBytes) { copy.fetcher.learnSizes() }
+        if state.read({ $0.isLive }), piece.contains(where: \.bringsBytes) { copy.fetcher.learnSizes(isNews: true) }
         rest = rest.dropFirst(piece.count)
         if piece.contains(where: { if case .streamLive = $0.content { true } else { false } }) { goLive() }
         continue
@@ -348,7 +348,7 @@ extension ServerEvent {
     case .item(let row): row.id.bytes
     case .purged(let id), .metadata(let id, _): id.bytes
     case .edge(let row, _): row.id.bytes
-    case .streamCursor, .streamLive, .catchupTooOld, .cursorAhead, .streamIncomplete, .unknown: nil
+    case .streamCursor, .streamLive, .catchupTooOld, .cursorAhead, .streamIncomplete, .unreadable, .unknown: nil
     }
   }
 
@@ -364,6 +364,7 @@ extension Tree.Change {
   fileprivate func apply(_ event: ServerEvent, _ slice: Slice) throws(MarfaError) {
     switch event.content {
     case .streamCursor, .streamLive, .catchupTooOld, .cursorAhead, .streamIncomplete, .unknown: break
+    case .unreadable(let row): try passOver(row)
     case .item(let row):
       let isHeld = try connection.item(row.id) != nil
       try receive(row, slice: slice)

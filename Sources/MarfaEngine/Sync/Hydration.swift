@@ -7,6 +7,7 @@ struct Hydration {
   let copy: WorkingCopy
   let server: Server
   let cancellation: Cancellation
+  private let passedOver = PassedOver()
   /// Told now and then how far it is.
   var progress: @Sendable (HydrationProgress) -> Void = { _ in }
   /// Told when the server has shown that it is one, and the store is bound to it.
@@ -47,6 +48,7 @@ struct Hydration {
         }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
       }
     }
+    try copy.store.write { (connection) throws(MarfaError) in try passedOver.keep(in: connection, walk.number) }
     try dropUnseen(walk)
     try finish(cursor, walk)
   }
@@ -126,7 +128,7 @@ struct Hydration {
   /// What the server had once and has no more, or what the slice no longer holds, goes; what is pinned or waits stays.
   private func dropUnseen(_ walk: Walk) throws(MarfaError) {
     var last: Int64 = 0
-    while true {
+    while !passedOver.hidesEdges {
       let piece = try copy.store.read { (connection) throws(MarfaError) in try connection.unseenEdges(walk.number, last)
       }
       guard let end = piece.last else { break }
@@ -136,7 +138,7 @@ struct Hydration {
       }
     }
     last = 0
-    while true {
+    while !passedOver.hidesItems {
       let piece = try copy.store.read { (connection) throws(MarfaError) in try connection.unseenItems(walk.number, last)
       }
       guard let end = piece.last else { break }
@@ -156,6 +158,7 @@ struct Hydration {
       try change.connection.setSetting("cursor", cursor)
       try change.connection.setSetting("hydration", HydrationState.complete.rawValue)
       try change.connection.setSetting("hydrated", "yes")
+      try change.connection.setPassedOver(passedOver.count)
     }
   }
 
@@ -190,6 +193,7 @@ struct Hydration {
       }
       let page = try remote { (server) throws(RemoteFailure) in try fetch(server, cursor) }
       try keep(page.rows)
+      passedOver.add(page.unreadable)
       cursor = page.nextCursor
     } while cursor != nil
   }
@@ -225,7 +229,8 @@ extension WorkingCopy {
     try store.read { (connection) throws(MarfaError) in try connection.hydrationState() }
   }
 
-  fileprivate func wasHydrated() throws(MarfaError) -> Bool {
+  /// Whether all of it was here once: before that, nothing of it shows.
+  public func wasHydrated() throws(MarfaError) -> Bool {
     try store.read { (connection) throws(MarfaError) in try connection.setting("hydrated") != nil }
   }
 }

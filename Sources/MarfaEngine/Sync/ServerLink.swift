@@ -31,6 +31,8 @@ final class ServerLink: Sendable {
   let drain: Drain
   let follower: Follower
   private let bytes: ServerBytes
+  /// Bytes that come make the stream be tried again this often at most.
+  private static let hurry: Int64 = 5_000_000_000
   private let fetcher: Fetcher
 
   init(_ copy: WorkingCopy, _ options: RemoteOptions) throws(MarfaError) {
@@ -59,6 +61,19 @@ final class ServerLink: Sendable {
         fetcher.link.worked()
         fetcher.learnSizes()
       })
+    // Whoever waits to try again because nothing could be reached need not, when bytes came. Not for each of them: what is
+    // read goes on by the thousand, and the stream may be broken alone.
+    let hurriedAt = Lock<Int64>(.leaf, .min)
+    bytes.onAnswer { [weak follower] in
+      guard let follower, !follower.isLive, follower.trouble?.isOfTheWay ?? true else { return }
+      let now = Monotonic.now
+      let isDue = hurriedAt.withLock { moment in
+        guard moment == .min || now - moment > ServerLink.hurry else { return false }
+        moment = now
+        return true
+      }
+      if isDue { follower.retryNow() }
+    }
     try drain.start()
     fetcher.connect(bytes)
     copy.store.onCommit { drain.noteCommit() }
@@ -86,6 +101,12 @@ extension WorkingCopy {
       throw .unusable(.boundElsewhere(path: path, bound: bound, asked: options.origin.description))
     }
     guard link.withLock({ $0 == nil }) else { throw .invalid("the copy is connected already") }
+    // Remembered until one has answered: the next mount must not take a store for one that is to have no server.
+    let asked = options.origin.description
+    if try origin() == nil, try askedOrigin() != asked {
+      try store.write { (connection) throws(MarfaError) in try connection.setSetting("asked_origin", asked) }
+    }
+    if let credential = options.credential { try note(key: credential) }
     // It is bound once a server has answered there: an address with a slip in it binds nothing.
     let made = try ServerLink(self, options)
     link.withLock { $0 = made }
@@ -97,15 +118,32 @@ extension WorkingCopy {
     return bound ?? link.withLock { $0?.server.origin.description }
   }
 
+  /// The server of a copy, whether or not it is asked now or has ever answered.
+  public func knownOrigin() throws(MarfaError) -> String? {
+    if let origin = try origin() { return origin }
+    return try askedOrigin()
+  }
+
+  /// The server that was asked for last, of a copy that is bound to none yet.
+  public func askedOrigin() throws(MarfaError) -> String? {
+    try store.read { (connection) throws(MarfaError) in
+      guard try connection.setting("origin") == nil else { return nil }
+      return try connection.setting("asked_origin")
+    }
+  }
+
   /// How it stands with the server; `nil` for a copy that is connected to none.
   public var serverStatus: ServerStatus? {
     guard let link = link.withLock({ $0 }) else { return nil }
+    let isKeyRefused = link.follower.trouble?.isKeyRefused ?? false || link.drain.trouble == .credential
     return ServerStatus(
-      origin: link.server.origin.description, isOnline: link.follower.isLive, isPaused: link.drain.isPaused,
+      origin: link.server.origin.description,
+      // A stream that was opened before its key was refused may be held a while longer: that is not online.
+      isOnline: link.follower.isLive && !isKeyRefused, isPaused: link.drain.isPaused,
       hydrationProgress: link.follower.progress, hydrations: link.follower.hydrations,
       trouble: link.follower.trouble.map { "\($0)" }, queueTrouble: link.drain.trouble.map { "\($0)" },
       bytesSent: link.drain.bytesOnTheirWay,
-      isKeyRefused: link.follower.trouble?.isKeyRefused ?? false || link.drain.trouble == .credential)
+      isKeyRefused: isKeyRefused)
   }
 
   /// How many bytes of an upload have gone out; `nil` for one that is not being sent.
@@ -134,7 +172,7 @@ extension WorkingCopy {
 /// How a copy stands with its server.
 public struct ServerStatus: Sendable, Equatable {
   public var origin: String
-  /// True while its events are held and it has caught up.
+  /// True while its events are held, it has caught up, and the key is accepted.
   public var isOnline: Bool
   /// Nothing is sent until it is resumed.
   public var isPaused: Bool
@@ -153,5 +191,12 @@ public struct ServerStatus: Sendable, Equatable {
 }
 
 extension RemoteFailure {
+  /// Nothing of the server's own was heard.
+  fileprivate var isOfTheWay: Bool {
+    switch self {
+    case .unreachable, .timedOut, .notTheServers: true
+    case .busy, .refused, .contractMismatch, .unreadable, .file, .canceled: false
+    }
+  }
   fileprivate var isKeyRefused: Bool { if case .refused(let refusal) = self { refusal.status == 401 } else { false } }
 }

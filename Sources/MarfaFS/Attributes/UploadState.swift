@@ -34,7 +34,7 @@ struct LinkState {
       }
     } else if copy.isReader {
       words = "waits for the process that has the store open for writing"
-    } else if let origin = (try? copy.origin()) ?? nil {
+    } else if let origin = (try? copy.knownOrigin()) ?? nil {
       words = "waits for \(origin): mount the store with a key for it (--key-file FILE or MARFA_API_KEY)"
     } else {
       words = "waits for a server: the store has none yet; mount it with --server URL"

@@ -43,6 +43,7 @@ extension CommandFailure {
     let (kind, code): (Kind, String) =
       switch error {
       case .noRoom: (.environment, "no_room")
+      case .overBudget: (.refused, "over_budget")
       case .bytesAbsent: (.store, "bytes_absent")
       case .notFetched(_, let failure): (failure.kind, failure.code)
       case .readingHandle: (.store, "reading_handle")

@@ -3,13 +3,14 @@ import MarfaEngine
 
 /// Bytes brought here, and let go of.
 extension Commands {
-  /// `fetch`: begins to fetch what was named, a file or all files in a directory, or without a name every attachment that
-  /// is not here. Answers at once with the job's number, of which `fetching` tells how far it is.
-  func fetch(_ arguments: JSON.Object) throws(CommandFailure) -> JSON.Object {
-    let isNamed = !arguments.members.isEmpty
-    let arguments = try Arguments(arguments, allowed: ItemReference.keys)
+  /// `fetch`: fetches what was named, a file or all files in a directory, or without a name everything that is kept and not
+  /// here, and answers when that is over. Whoever hangs up before ends it. `key` is a word of the asker's own, by which
+  /// `fetching` tells how far it is.
+  func fetch(_ arguments: JSON.Object, _ hangUp: Cancellation) throws(CommandFailure) -> JSON.Object {
+    let isNamed = arguments.members.contains { $0.key != "key" }
+    let arguments = try Arguments(arguments, allowed: ItemReference.keys.union(["key"]))
+    let key = try arguments.string("key")
     _ = try link()
-    jobs.sweep()
     let job: FetchJob
     if isNamed {
       let files = try files(at: try ItemReference(arguments).node(in: copy)).filter { $0.partialBytes != nil }
@@ -21,13 +22,20 @@ extension Commands {
     } else {
       job = FetchJob(keptOf: copy.blobs)
     }
-    return ["job": .integer(jobs.add(job))]
+    jobs.set(key, job)
+    defer { jobs.set(key, nil) }
+    let token = hangUp.onCancel { job.cancel() }
+    defer { hangUp.remove(token) }
+    job.wait()
+    var result = job.json
+    result["keep"] = .string(try engine { () throws(MarfaError) in try copy.blobs.keep() }.rawValue)
+    return result
   }
 
-  /// `fetching`: how far a job of `fetch` is.
+  /// `fetching`: how far a `fetch` is.
   func fetching(_ arguments: JSON.Object) throws(CommandFailure) -> JSON.Object {
-    let arguments = try Arguments(arguments, allowed: ["job"])
-    guard let number = try arguments.integer("job"), let job = jobs.find(number) else {
+    let arguments = try Arguments(arguments, allowed: ["key"])
+    guard let key = try arguments.string("key"), let job = jobs.find(key) else {
       throw CommandFailure(.refused, "no_such_job", "no such fetch is under way")
     }
     return job.json

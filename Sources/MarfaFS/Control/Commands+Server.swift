@@ -56,8 +56,12 @@ extension Commands {
     let id = try ItemReference(arguments).resolve(in: copy, filesToo: true)
     return try engine { () throws(MarfaError) in
       try copy.items.setPinned(id, pinned)
+      let item = try copy.items.get(id)
+      let keep = try copy.blobs.keep()
       return [
-        "id": .string("\(id)"), "title": .string(try copy.items.get(id)?.title ?? ""), "pinned": .bool(pinned),
+        "id": .string("\(id)"), "title": .string(item?.title ?? ""), "pinned": .bool(pinned),
+        // A pinned file always stays; what is attached to a pinned item, as the store's `keep` has it.
+        "attachments_kept": .bool(item?.blob != nil || keep != .none),
       ]
     }
   }
@@ -76,10 +80,13 @@ extension Commands {
 
   /// How the copy stands with its server: `server`, `connected`, `online`, `paused`, `hydration`, `trouble` …
   func serverState() throws(CommandFailure) -> JSON.Object {
-    let (origin, hydration) = try engine { () throws(MarfaError) in (try copy.origin(), try copy.hydration()) }
+    let (origin, hydration) = try engine { () throws(MarfaError) in
+      (try copy.knownOrigin(), try copy.hydration())
+    }
     var result: JSON.Object = ["server": .optional(origin)]
     guard let origin else { return result }
     result["hydration"] = .string(hydration.rawValue)
+    if try !engine({ () throws(MarfaError) in try copy.wasHydrated() }) { result["first_hydration"] = true }
     let link = copy.serverStatus
     result["connected"] = .bool(link != nil)
     result["online"] = .bool(link?.isOnline ?? false)
@@ -142,7 +149,7 @@ extension Commands {
         "\(copy.path) is not mounted, so nothing is sent or brought. Mount it: marfa-mount \(copy.path) FOLDER")
     }
     if copy.isReader { throw CommandFailure(.readingHandle) }
-    guard let origin = try engine({ () throws(MarfaError) in try copy.origin() }) else {
+    guard let origin = try engine({ () throws(MarfaError) in try copy.knownOrigin() }) else {
       throw CommandFailure(
         .store, "no_server", "\(copy.path) has no server; mount it with one: --server URL --key-file FILE")
     }

@@ -15,6 +15,7 @@ extension Commands {
       "queue": .object(status.queue.json),
     ]
     result.add(try serverState())
+    if status.passedOver > 0 { result["not_understood"] = .integer(status.passedOver) }
     result.add(["keep": .string(status.keep.rawValue)])
     result.add(status.fileCache.json)
     result["recovered"] = .array(status.recovered.map { .string($0) })
@@ -55,6 +56,7 @@ extension Commands {
       throw CommandFailure(.usage, "bad_argument", "the limit is to be from 0 to 10000")
     }
     let after = try arguments.integer("after").map { WriteID($0) }
+    let server = try serverState()
     return try engine { () throws(MarfaError) in
       let counts = try copy.queue.counts()
       // One more than asked for, to know whether there is one.
@@ -64,6 +66,7 @@ extension Commands {
       var result = counts.json
       result["writes"] = .array(rows)
       result["more"] = .bool(writes.count > rows.count)
+      result.add(server)
       return result
     }
   }
@@ -74,8 +77,11 @@ extension Commands {
     ]
     if let item = write.item {
       result["item"] = .string("\(item)")
-      result["title"] = .string(try copy.items.get(item)?.title ?? write.body["title"]?.string ?? "")
+      // One that was refused is no item any more; what it was to be called stands in the write.
+      let said = write.body["properties"]?.object?["title"] ?? write.body["title"]
+      result["title"] = .string(try copy.items.get(item)?.title ?? said?.string ?? "")
     }
+    if let path = try copy.queue.paths(of: write).first { result["path"] = .string(path) }
     if let edge = write.edge {
       result["edge"] = .string("\(edge)")
       if let row = try copy.edges.get(edge) {
@@ -84,6 +90,17 @@ extension Commands {
         result["target"] = .string("\(row.target)")
         result["source_title"] = .optional(try copy.items.get(row.source)?.title)
         result["target_title"] = .optional(try copy.items.get(row.target)?.title)
+      } else {
+        // It was refused, and is here no more: the write says what it was to join.
+        result["edge_type"] = write.body["edge_type"]
+        for end in ["source", "target"] {
+          guard let text = write.body["\(end)_id"]?.string else { continue }
+          result[end] = .string(text)
+          guard let item = ItemID(text) else { continue }
+          var title = try copy.items.get(item)?.title
+          if title == nil { title = try copy.queue.paths(of: item).first }
+          result["\(end)_title"] = .optional(title)
+        }
       }
     }
     if let blob = write.blob {

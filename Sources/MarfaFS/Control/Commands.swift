@@ -25,8 +25,10 @@ public struct Commands: Sendable {
     self.mount = mount
   }
 
-  /// Carries out a request.
-  public func run(_ request: ControlRequest) throws(CommandFailure) -> JSON.Object {
+  /// Carries out a request. `hangUp` is cancelled when whoever asked waits no more.
+  public func run(
+    _ request: ControlRequest, hangUp: Cancellation = Cancellation()
+  ) throws(CommandFailure) -> JSON.Object {
     switch request.command {
     case "status": try status(request.arguments)
     case "queue": try queue(request.arguments)
@@ -40,7 +42,7 @@ public struct Commands: Sendable {
     case "discard": try discard(request.arguments)
     case "pin": try pin(request.arguments, true)
     case "unpin": try pin(request.arguments, false)
-    case "fetch": try fetch(request.arguments)
+    case "fetch": try fetch(request.arguments, hangUp)
     case "fetching": try fetching(request.arguments)
     case "evict": try evict(request.arguments)
     case "trim": try trim(request.arguments)
@@ -56,8 +58,8 @@ public struct Commands: Sendable {
   }
 
   /// Carries out a request, whatever comes of it.
-  func answer(_ request: ControlRequest) -> ControlAnswer {
-    do throws(CommandFailure) { return .done(try run(request)) } catch { return .failed(error) }
+  func answer(_ request: ControlRequest, hangUp: Cancellation) -> ControlAnswer {
+    do throws(CommandFailure) { return .done(try run(request, hangUp: hangUp)) } catch { return .failed(error) }
   }
 
   /// Has the mount end, even with files open. The answer goes out before it does.

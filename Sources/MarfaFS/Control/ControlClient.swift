@@ -40,6 +40,13 @@ public struct ControlClient {
     }
   }
 
+  /// Asks, and waits for the answer later: until then, whoever is asked knows that somebody does.
+  public consuming func begin(_ request: ControlRequest) -> ControlCall {
+    setTimeout(SO_SNDTIMEO, seconds: Self.patience)
+    send(request.line)
+    return ControlCall(socket, pid)
+  }
+
   /// Asks, and waits for the answer. One request a connection.
   public func ask(_ request: ControlRequest) throws(CommandFailure) -> JSON.Object {
     setTimeout(SO_RCVTIMEO, seconds: Self.patience)
@@ -98,5 +105,49 @@ public struct ControlClient {
       }
     }
     throw CommandFailure(.environment, "no_answer", "process \(pid) answered more than can be read")
+  }
+}
+
+/// A request whose answer has not come yet. It is withdrawn when this goes, or this process ends, whatever ends it.
+public final class ControlCall {
+  private let socket: Descriptor
+  private let pid: Int
+  private var line: [UInt8] = []
+
+  fileprivate init(_ socket: Descriptor, _ pid: Int) {
+    self.socket = socket
+    self.pid = pid
+  }
+
+  /// The answer, when it comes within so many seconds.
+  public func answer(within seconds: Double) throws(CommandFailure) -> JSON.Object? {
+    let deadline = Deadline.after(seconds: seconds)
+    var block = [UInt8](repeating: 0, count: 64 << 10)
+    while true {
+      var set = pollfd(fd: socket.raw, events: Int16(POLLIN), revents: 0)
+      guard poll(&set, 1, 50) > 0 else {
+        if deadline.hasPassed { return nil }
+        continue
+      }
+      let count = block.withUnsafeMutableBytes { recv(socket.raw, $0.baseAddress, $0.count, CInt(MSG_DONTWAIT)) }
+      if count < 0 && (errno == EINTR || errno == EAGAIN) { continue }
+      guard count > 0 else {
+        throw CommandFailure(.environment, "no_answer", "process \(pid) ended before it answered")
+      }
+      for byte in block.prefix(count) {
+        // A blank line says that it is at work.
+        if byte != 0x0a {
+          line.append(byte)
+        } else if !line.isEmpty {
+          guard let answer = ControlAnswer(line: line) else {
+            throw CommandFailure(.environment, "no_answer", "process \(pid) answered something that is no answer")
+          }
+          switch answer {
+          case .done(let result): return result
+          case .failed(let failure): throw failure
+          }
+        }
+      }
+    }
   }
 }

@@ -78,17 +78,23 @@ public final class ControlServer: Sendable {
   private func serve() {
     var connections: [ControlConnection] = []
     var waiting: [(number: Int, request: ControlRequest)] = []
+    // Of the commands that run, to tell them that nobody waits for them any more.
+    var hangUps: [Int: Cancellation] = [:]
     var next = 0
     while true {
       for (number, answer) in takeFinished() {
+        hangUps[number] = nil
         guard let index = connections.firstIndex(where: { $0.number == number }) else { continue }
         connections[index].finish(answer)
       }
       connections.removeAll { $0.phase == .ended }
       // Whoever hung up while its turn had not come wants nothing any more.
       waiting.removeAll { command in !connections.contains { $0.number == command.number } }
-      startCommands(&waiting)
+      startCommands(&waiting, &hangUps)
       let isStopping = state.read { $0.isStopping }
+      for (number, hangUp) in hangUps where isStopping || !connections.contains(where: { $0.number == number }) {
+        hangUp.cancel()
+      }
       // What is not asked yet will not be; what was asked is answered.
       if isStopping { connections.removeAll { $0.phase == .reading } }
       if isStopping && connections.isEmpty { break }
@@ -160,7 +166,9 @@ public final class ControlServer: Sendable {
   }
 
   /// Starts the commands that wait, in order, as many as may run.
-  private func startCommands(_ waiting: inout [(number: Int, request: ControlRequest)]) {
+  private func startCommands(
+    _ waiting: inout [(number: Int, request: ControlRequest)], _ hangUps: inout [Int: Cancellation]
+  ) {
     guard !waiting.isEmpty else { return }
     let count = state.update { state in
       let count = min(waiting.count, limits.commands - state.running)
@@ -168,8 +176,10 @@ public final class ControlServer: Sendable {
       return count
     }
     for (number, request) in waiting.prefix(count) {
+      let hangUp = Cancellation()
+      hangUps[number] = hangUp
       startThread(named: "marfa-command") { [self] in
-        let answer = commands.answer(request)
+        let answer = commands.answer(request, hangUp: hangUp)
         state.update { state in
           state.finished.append((number, answer))
           state.running -= 1

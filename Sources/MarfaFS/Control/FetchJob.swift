@@ -1,6 +1,6 @@
 import MarfaEngine
 
-/// A fetch that a command began: it goes on whether or not somebody asks how far it is.
+/// A fetch that a command asks for.
 final class FetchJob: Sendable {
   /// Files at once.
   private static let atOnce = 4
@@ -14,6 +14,10 @@ final class FetchJob: Sendable {
   private struct State {
     var left: [File] = []
     var running = 0
+    var isCanceled = false
+    /// What is under way, to be cancelled.
+    var fetches: [BlobHash: WholeFetch] = [:]
+    var kept: KeptFetchRun?
     /// Bytes here of those under way.
     var partial: [BlobHash: Int64] = [:]
     var files = 0
@@ -21,10 +25,16 @@ final class FetchJob: Sendable {
     var fetched = 0
     var fetchedBytes: Int64 = 0
     var failed = 0
+    /// Of those that failed: the budget does not keep them.
+    var notKept = 0
+    /// Fetched, and to be looked at in the end: do they stay?
+    var done: [File] = []
+    var isEnding = false
     var failure: CommandFailure?
     var isOver = false
   }
   private let state = Lock<State>(.leaf, State())
+  private let over = Monitor(false)
   private let blobs: Blobs
 
   /// Fetches these.
@@ -34,7 +44,6 @@ final class FetchJob: Sendable {
       state.left = files.reversed()
       state.files = files.count
       state.bytes = files.reduce(0) { $0 + ($1.size ?? 0) }
-      state.isOver = files.isEmpty
     }
     for _ in 0..<Self.atOnce { next() }
   }
@@ -42,7 +51,7 @@ final class FetchJob: Sendable {
   /// Fetches every attachment that is not here.
   init(keptOf blobs: Blobs) {
     self.blobs = blobs
-    blobs.fetchKept(
+    let run = blobs.fetchKept(
       progress: { progress in
         self.state.withLock { state in
           state.files = progress.files
@@ -58,43 +67,105 @@ final class FetchJob: Sendable {
           case .success(let fetch):
             state.fetched = fetch.fetched
             state.fetchedBytes = fetch.bytes
-            state.failed = fetch.attachments?.notHeld ?? 0
+            state.failed = max(0, state.files - fetch.fetched)
           case .failure(let error): state.failure = CommandFailure(error)
           }
         }
+        self.over.update { $0 = true }
       })
+    let isCanceled = state.withLock { state in
+      state.kept = run
+      return state.isCanceled
+    }
+    if isCanceled { run.cancel() }
   }
+
+  /// Ends it. What came stays.
+  func cancel() {
+    let (fetches, kept) = state.withLock { state -> ([WholeFetch], KeptFetchRun?) in
+      state.isCanceled = true
+      state.failed += state.left.count
+      state.left = []
+      return (Array(state.fetches.values), state.kept)
+    }
+    for fetch in fetches { fetch.cancel() }
+    kept?.cancel()
+  }
+
+  /// Returns once it is over.
+  func wait() { _ = over.wait { $0 ? true : nil } }
 
   private func next() {
-    let file = state.withLock { state -> File? in
-      guard let file = state.left.popLast() else { return nil }
-      state.running += 1
-      return file
+    while true {
+      let file = state.withLock { state -> File? in
+        guard let file = state.left.popLast() else { return nil }
+        state.running += 1
+        return file
+      }
+      guard let file else { return end() }
+      // Not brought over the network to be thrown away.
+      if let refusal = (try? blobs.refusalToStay(file.hash)) ?? nil {
+        note(file, .failure(refusal))
+        continue
+      }
+      let fetch = blobs.fetch(
+        file.hash, progress: { bytes in self.state.withLock { $0.partial[file.hash] = bytes } },
+        then: { result in
+          self.note(file, result)
+          self.next()
+        })
+      let isCanceled = state.withLock { state in
+        // It may be over already: to cancel it then does nothing.
+        if !state.isOver { state.fetches[file.hash] = fetch }
+        return state.isCanceled
+      }
+      if isCanceled { fetch.cancel() }
+      return
     }
-    guard let file else { return }
-    blobs.fetch(
-      file.hash, progress: { bytes in self.state.withLock { $0.partial[file.hash] = bytes } },
-      then: { result in self.done(file, result) })
   }
 
-  private func done(_ file: File, _ result: Result<Void, MarfaError>) {
+  private func note(_ file: File, _ result: Result<Void, MarfaError>) {
     state.withLock { state in
       let bytes = state.partial.removeValue(forKey: file.hash)
+      state.fetches[file.hash] = nil
       state.running -= 1
       switch result {
       case .success:
+        let size = file.size ?? bytes ?? 0
         state.fetched += 1
-        state.fetchedBytes += file.size ?? bytes ?? 0
+        state.fetchedBytes += size
+        state.done.append(File(hash: file.hash, size: size))
       case .failure(let error):
         state.failed += 1
+        if case .overBudget = error { state.notKept += 1 }
         state.failure = state.failure ?? CommandFailure(error)
       }
-      state.isOver = state.left.isEmpty && state.running == 0
     }
-    next()
   }
 
-  var isOver: Bool { state.withLock { $0.isOver } }
+  /// Everything came, or not. What the budget takes again at once was not fetched for anybody.
+  private func end() {
+    let fetched = state.withLock { state -> [File]? in
+      guard state.left.isEmpty, state.running == 0, !state.isEnding else { return nil }
+      state.isEnding = true
+      return state.done
+    }
+    guard let fetched else { return }
+    let gone = (try? blobs.notStaying(Set(fetched.map(\.hash)))) ?? []
+    let budget = gone.isEmpty ? 0 : ((try? blobs.allowance()) ?? nil) ?? 0
+    state.withLock { state in
+      for file in fetched where gone.contains(file.hash) {
+        state.fetched -= 1
+        state.fetchedBytes -= file.size ?? 0
+        state.failed += 1
+        state.notKept += 1
+        state.failure = state.failure ?? CommandFailure(.overBudget(size: file.size, budget: budget))
+      }
+      state.isOver = true
+      state.fetches = [:]
+    }
+    over.update { $0 = true }
+  }
 
   /// How far it is.
   var json: JSON.Object {
@@ -102,7 +173,7 @@ final class FetchJob: Sendable {
       var result: JSON.Object = [
         "files": .integer(state.files), "bytes": .integer(state.bytes), "fetched": .integer(state.fetched),
         "fetched_bytes": .integer(state.fetchedBytes + state.partial.values.reduce(0, +)),
-        "failed": .integer(state.failed), "over": .bool(state.isOver),
+        "failed": .integer(state.failed), "not_kept": .integer(state.notKept), "over": .bool(state.isOver),
       ]
       if let failure = state.failure { result["error"] = failure.json }
       return result
@@ -110,27 +181,14 @@ final class FetchJob: Sendable {
   }
 }
 
-/// The fetches that commands began, by number. The last few dozen that are over are remembered for those who ask.
+/// The fetches that are under way, by the words of those who asked for them.
 final class FetchJobs: Sendable {
-  private struct State {
-    var last: Int64 = 0
-    var jobs: [Int64: FetchJob] = [:]
-  }
-  private let state = Lock<State>(.leaf, State())
+  private let jobs = Lock<[String: FetchJob]>(.leaf, [:])
 
-  func add(_ job: FetchJob) -> Int64 {
-    state.withLock { state in
-      state.last += 1
-      state.jobs[state.last] = job
-      return state.last
-    }
+  func set(_ key: String?, _ job: FetchJob?) {
+    guard let key else { return }
+    jobs.withLock { $0[key] = job }
   }
 
-  func find(_ number: Int64) -> FetchJob? { state.withLock { $0.jobs[number] } }
-
-  /// Forgets all but the latest of those that are over.
-  func sweep() {
-    let (jobs, last) = state.withLock { ($0.jobs, $0.last) }
-    for (number, job) in jobs where number + 32 < last && job.isOver { state.withLock { $0.jobs[number] = nil } }
-  }
+  func find(_ key: String) -> FetchJob? { jobs.withLock { $0[key] } }
 }

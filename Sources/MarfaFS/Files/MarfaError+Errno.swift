@@ -6,7 +6,7 @@ extension MarfaError {
   var errno: Errno {
     switch self {
     case .file(let errno): return errno
-    case .noRoom: return .noSpace
+    case .noRoom, .overBudget: return .noSpace
     case .bytesAbsent, .noServer: return .noData
     case .notFetched(_, let failure):
       switch failure {

@@ -96,10 +96,31 @@ struct FetchFailureTests {
       #expect(Monotonic.now - began >= settings.patience)
       let next = Read(reader, at: 0, 10)
       #expect(next.isDone)
-      guard case .notFetched(hash, .unreachable)? = next.failure else {
+      // Who reads through the kernel hears this one: it asks once more for what its reading ahead did not get.
+      guard case .notFetched(hash, .timedOut)? = next.failure else {
         Issue.record("another failure")
         return
       }
+      reader.close()
+    }
+  }
+
+  @Test("because the server asks for a wait over and over is waited for as long as one wait may be, and no longer")
+  func busyForEver() throws {
+    var settings = Fetcher.Settings.quick
+    settings.patience = 100_000_000
+    try withRemote(settings) { remote in
+      let hash = try remote.remote("f", MemorySource.pattern(1 << 20))
+      remote.source.answer { _, _ in MemorySource.Answer(failure: .rateLimited(seconds: 4)) }
+      let reader = try remote.blobs.open(hash)
+      let began = Monotonic.now
+      #expect(Read(reader, at: 0, 10).failure == .notFetched(hash, .rateLimited(seconds: 4)))
+      #expect(Monotonic.now - began >= settings.patience)
+      let whole = Lock<MarfaError?>(.leaf, nil)
+      remote.blobs.fetch(hash) { result in
+        if case .failure(let error) = result { whole.withLock { $0 = error } }
+      }
+      #expect(eventually { whole.withLock { $0 } == .notFetched(hash, .rateLimited(seconds: 4)) })
       reader.close()
     }
   }

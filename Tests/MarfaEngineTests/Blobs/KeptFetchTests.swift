@@ -145,7 +145,7 @@ struct LearntSizeTests {
         try remote.remote("f\(number)", MemorySource.pattern(1000 + number, seed: UInt64(number + 1)), sized: false)
       }
       remote.blobs.learnSizes()
-      #expect(eventually { remote.source.sizesWaiting == 8 })
+      #expect(eventually { remote.source.sizesWaiting == 6 })
       #expect(try remote.scratch.existing("f7").size == nil)
       remote.source.releaseSizes()
       #expect(eventually { try (0..<30).allSatisfy { try remote.scratch.existing("f\($0)").size == Int64(1000 + $0) } })
@@ -180,6 +180,28 @@ struct LearntSizeTests {
       #expect(eventually { failures.withLock { $0 } == 3 })
       #expect(remote.source.sizesAsked.count == 1)
       remote.source.releaseSizes()
+      #expect(eventually { found.withLock { $0 } == 1000 })
+    }
+  }
+
+  @Test(
+    "are asked for again while somebody waits, when the first answer was lost or was to come back later",
+    arguments: [
+      BytesFailure.unreachable("reset"), .stopped("reset"), .rateLimited(seconds: 2), .rateLimited(seconds: nil),
+    ])
+  func again(failure: BytesFailure) throws {
+    try withRemote { remote in
+      remote.source.failSizes(failure)
+      let hash = try remote.remote("f", MemorySource.pattern(1000), sized: false)
+      let found = Lock<Int64?>(.leaf, nil)
+      let isRefused = Lock<Bool>(.leaf, false)
+      remote.blobs.size(hash, waiting: 60) { result in found.withLock { $0 = try? result.get() } }
+      #expect(eventually { remote.source.sizesAsked.count >= 2 })
+      #expect(found.withLock { $0 } == nil)
+      // Who has no time is told at once.
+      remote.blobs.size(hash, waiting: 0) { _ in isRefused.withLock { $0 = true } }
+      #expect(eventually { isRefused.withLock { $0 } })
+      remote.source.failSizes(nil)
       #expect(eventually { found.withLock { $0 } == 1000 })
     }
   }

@@ -100,16 +100,32 @@ struct RemoteEventTests {
       ("item.updated", "{", "1"), ("item.updated", "[]", "1"), ("item.updated", Wire.row(), nil),
       ("item.updated", Wire.row(), "x"),
       ("item.updated", Wire.row(), "-1"), ("item.updated", Wire.row(), "123456789012345678901"),
-      ("item.updated", #"{"item":{}}"#, "1"),
-      ("edge.created", #"{"edge":{}}"#, "1"), ("stream_cursor", "{}", nil), ("stream_cursor", #"{"cursor":"a"}"#, nil),
-      ("stream_live", #"{"cursor":-4}"#, nil), ("item.purged", "{}", "1"),
-      ("metadata.changed", #"{"metadata":{"tags":[]}}"#, "1"),
-      ("metadata.changed", #"{"metadata":{"item_id":"\#(Wire.id)","tags":["a\u0000"]}}"#, "1"),
+      ("item.updated", #"{"item":{}}"#, nil), ("stream_cursor", "{}", nil), ("stream_cursor", #"{"cursor":"a"}"#, nil),
+      ("stream_live", #"{"cursor":-4}"#, nil),
     ] as [(String, String, String?)])
   func hostile(name: String, data: String, id: String?) {
     #expect { try event(name, data, id: id) } throws: { error in
       if case RemoteFailure.unreadable = error { true } else { false }
     }
+  }
+
+  @Test(
+    "that carries a row that can't be understood moves the cursor, and changes nothing",
+    arguments: [
+      ("item.updated", #"{"item":{}}"#, "an item"), ("edge.created", #"{"edge":{}}"#, "an edge"),
+      ("item.purged", "{}", "an item"), ("metadata.changed", #"{"metadata":{"tags":[]}}"#, "an item"),
+      ("metadata.changed", #"{"metadata":{"item_id":"\#(Wire.id)","tags":["a\u0000"]}}"#, "an item"),
+      ("item.updated", #"{"item":\#(Wire.item(version: "0"))}"#, "core.note \(Wire.id)"),
+    ])
+  func passedOver(name: String, data: String, says: String) throws {
+    let event = try event(name, data, id: "5")
+    guard case .unreadable(let row) = event.content else { return #expect(Bool(false), "it was read") }
+    #expect(event.id == "5" && row.description.hasPrefix(says), "\(row)")
+    let shared = try Shared()
+    let copy = try shared.copy()
+    try copy.apply([event])
+    #expect(try copy.cursor() == "5")
+    #expect(try copy.status().passedOver == 1)
   }
 
   @Test("goes on from the cursor, in order, until the server ends it")

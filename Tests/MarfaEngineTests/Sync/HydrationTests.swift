@@ -53,6 +53,46 @@ struct HydrationTests {
     shared.expectNoViolations()
   }
 
+  @Test("passes over a row that it can't understand, says so, and loses nothing of it")
+  func passedOver() throws {
+    let shared = try Shared()
+    let (kept, other, gone) = try shared.server.change { device in
+      (try device.createNote("Kept"), try device.createNote("Other"), try device.createNote("Gone"))
+    }
+    let photo = try shared.server.change { try $0.createFile("f", [1], attachedTo: kept) }
+    let copy = try shared.connected()
+    #expect(try copy.names() == ["Gone", "Kept", "Other"])
+    let catchUp = { (page: [String]) throws in
+      let fault = shared.server.faults.add(
+        Fault(
+          .body(#"{"data":[\#(page.joined(separator: ","))],"next_cursor":null}"#), path: "/items", holding: "core.note"
+        ))
+      let before = copy.serverStatus?.hydrations ?? 0
+      try copy.hydrateAgain()
+      try eventually("it is brought again") {
+        copy.serverStatus?.hydrations ?? 0 > before && copy.serverStatus?.isOnline == true
+      }
+      shared.server.faults.remove(fault)
+    }
+    // One is fine, one has a version that is none, one is not there any more.
+    try catchUp([
+      Wire.row(Wire.item(id: Wire.id)), #"{"item":\#(Wire.item(id: kept, version: "\"3\"")),"metadata":{}}"#,
+    ])
+    #expect(try copy.names() == ["Kept", "T"], "\(other) and \(gone) are dropped")
+    #expect(try copy.names("Kept") == ["f"], "\(photo)")
+    #expect(try copy.status().passedOver == 1)
+    #expect(try copy.hydration() == .complete)
+    // One that does not even say which it is may be any of those that did not come.
+    try catchUp([#"{"item":{"title":"?"},"metadata":{}}"#, "7"])
+    #expect(try copy.names() == ["Kept", "T"])
+    #expect(try copy.status().passedOver == 2)
+    try copy.hydrateAgain()
+    try eventually("all is well again") {
+      try copy.names() == ["Gone", "Kept", "Other"] && copy.status().passedOver == 0
+    }
+    shared.expectNoViolations()
+  }
+
   @Test("shows what another device does, as it is done")
   func events() throws {
     let shared = try Shared()

@@ -5,6 +5,23 @@ import Testing
 
 @Suite("Bytes that a server has")
 struct ServedBytesTests {
+  @Test("that come say that the server is there again: it is followed at once")
+  func back() throws {
+    let shared = try Shared()
+    let bytes = MemorySource.pattern(1 << 20)
+    let id = try shared.server.change { try $0.createFile("f", bytes) }
+    // Of its own, the copy would not try again before the test is over.
+    let copy = try shared.connected { $0.waits = (shortest: 3600, longest: 3600) }
+    let hash = try #require(try shared.item(ItemID(id) ?? .mint())?.blob.flatMap { BlobHash($0) })
+    shared.server.stop()
+    try eventually("it is not followed") { copy.serverStatus?.isOnline == false }
+    try shared.server.start()
+    let reader = try copy.blobs.open(hash)
+    defer { reader.close() }
+    try eventually("bytes come") { (try? Read(reader, at: 0, 10).get()) == Array(bytes.prefix(10)) }
+    #expect(copy.waitUntilLive(seconds: 60))
+  }
+
   @Test("leave their connection open for the next that are asked for")
   func connections() throws {
     let shared = try Shared()

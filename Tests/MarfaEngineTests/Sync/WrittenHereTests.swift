@@ -57,6 +57,35 @@ struct WrittenHereTests {
     shared.expectNoViolations()
   }
 
+  @Test("is uploaded again under another key, which may never have uploaded the bytes; under the same one it is not")
+  func otherKey() throws {
+    var server = ServerOptions()
+    server.keys.append(APIKey("another", secret: "mk_another_device"))
+    let shared = try Shared(server)
+    let uploads = { shared.server.stats.kinds["POST /blobs"]?.requests ?? 0 }
+    var copy = try shared.connected()
+    let file = try shared.folder.file("a.txt", "bytes")
+    _ = try copy.items.addFile(file)
+    try copy.drained()
+    #expect(uploads() == 1)
+    copy = try shared.reopened(copy)
+    try copy.connect(try shared.options())
+    _ = try copy.items.addFile(file)
+    try copy.drained()
+    #expect(uploads() == 1, "the same key has uploaded them")
+    // A create that waited for nothing but its turn when the key was changed.
+    copy = try shared.reopened(copy)
+    _ = try copy.items.addFile(file)
+    try #require(try copy.queue.counts().total == 1)
+    try copy.connect(try shared.options(key: "mk_another_device"))
+    try copy.drained()
+    #expect(uploads() == 2)
+    let mark = try copy.store.read { (connection) throws(MarfaError) in try connection.setting("key_mark") }
+    #expect(mark?.split(separator: " ").last.map { $0.utf8.count <= 4 } == true)
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
   @Test("and went into the bin elsewhere before that was sent keeps its bytes here")
   func trashedElsewhere() throws {
     let shared = try Shared()

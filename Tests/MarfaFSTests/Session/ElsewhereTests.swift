@@ -17,7 +17,7 @@ private final class ElsewhereMount {
   private let session: MountSession
   var path: String { directory.path }
 
-  init() throws {
+  init(patience: Int64?) throws {
     directory = try TemporaryDirectory()
     folder = try TemporaryDirectory()
     var options = WorkingCopy.Options()
@@ -26,6 +26,7 @@ private final class ElsewhereMount {
     options.fetching.refusalHolds = 20_000_000
     options.fetching.offlineFirst = 300_000_000
     options.fetching.noteDelay = 2_000_000
+    if let patience { options.fetching.patience = patience }
     copy = try WorkingCopy(path: folder.path + "/store.db", options: options)
     copy.connect(source)
     let invalidator = Invalidator()
@@ -59,8 +60,8 @@ private final class ElsewhereMount {
   func shell(_ script: String) throws -> Outcome { try run(["sh", "-c", "cd \(path) && \(script)"]) }
 }
 
-private func withElsewhere(_ body: (ElsewhereMount) throws -> Void) throws {
-  let mount = try ElsewhereMount()
+private func withElsewhere(patience: Int64? = nil, _ body: (ElsewhereMount) throws -> Void) throws {
+  let mount = try ElsewhereMount(patience: patience)
   defer { mount.end() }
   try body(mount)
 }
@@ -137,6 +138,21 @@ extension MountTests.Elsewhere {
       mount.source.answer { _, _ in MemorySource.Answer(failure: failure) }
       let file = try Descriptor.open(mount.path + "/f", O_RDONLY)
       #expect(throws: Errno(code)) { try file.prefix(10) }
+    }
+  }
+
+  @Test("says that the time is up when bytes stop coming, though the kernel asks again for what it read ahead")
+  func stalled() throws {
+    try withElsewhere(patience: 200_000_000) { mount in
+      let bytes = MemorySource.pattern(1 << 20)
+      try mount.remote("f", bytes)
+      mount.source.answer { _, asked in MemorySource.Answer(isSilent: (asked.range?.lowerBound ?? 0) > 400_000) }
+      let file = try Descriptor.open(mount.path + "/f", O_RDONLY)
+      #expect(try file.prefix(10) == Array(bytes.prefix(10)))
+      var buffer = [UInt8](repeating: 0, count: 4096)
+      #expect(throws: Errno(ETIMEDOUT)) {
+        try buffer.withUnsafeMutableBytes { try file.read(into: $0, at: 500_000) }
+      }
     }
   }
 

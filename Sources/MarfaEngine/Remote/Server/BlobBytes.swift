@@ -18,6 +18,8 @@ public struct BytesHead: Sendable, Equatable {
 public enum RangeFailure: Error, Equatable, Sendable {
   /// The server, or the link's host, can't be reached or can't answer now. The words are for a person.
   case unreachable(String)
+  /// A limit of time passed: no connection, no answer, or no more of its bytes.
+  case timedOut(String)
   /// Fewer bytes came than were promised.
   case stoppedPartWay(String)
   /// Asked to come back later, in so many seconds when it said so.

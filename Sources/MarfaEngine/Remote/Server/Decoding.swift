@@ -84,6 +84,24 @@ extension ItemRow {
   }
 }
 
+extension ItemRow {
+  /// A listing's row; without its edges, when only those can't be read.
+  init(_ value: JSON, passingOver unreadable: inout [UnreadableRow]) throws(RemoteFailure) {
+    var row = try Decode.object(value, "a row")
+    do throws(RemoteFailure) { self = try ItemRow(row, needsMetadata: true) } catch {
+      guard case .unreadable(let words) = error, var item = row["item"]?.object, item["edges"] != nil else {
+        throw error
+      }
+      item["edges"] = nil
+      row["item"] = .object(item)
+      self = try ItemRow(row, needsMetadata: true)
+      var edges = UnreadableRow(.item, value, words)
+      edges.isOfEdgesOnly = true
+      unreadable.append(edges)
+    }
+  }
+}
+
 extension ItemMetadata {
   init(_ object: JSON.Object) throws(RemoteFailure) {
     var tags: Set<String> = []
@@ -164,6 +182,23 @@ extension Page {
     guard let data = page["data"]?.array else { throw .unreadable("a page has no data") }
     rows = []
     for value in data { rows.append(try row(value)) }
+    nextCursor = try Decode.cursor(page["next_cursor"])
+  }
+
+  /// The same, passing over rows that can't be read: one of them must not keep all others from being here.
+  init(
+    _ value: JSON, passingOver kind: UnreadableRow.Kind,
+    row: (JSON, inout [UnreadableRow]) throws(RemoteFailure) -> Row
+  ) throws(RemoteFailure) {
+    let page = try Decode.object(value, "a page")
+    guard let data = page["data"]?.array else { throw .unreadable("a page has no data") }
+    rows = []
+    for value in data {
+      do throws(RemoteFailure) { rows.append(try row(value, &unreadable)) } catch {
+        guard case .unreadable(let words) = error else { throw error }
+        unreadable.append(UnreadableRow(kind, value, words))
+      }
+    }
     nextCursor = try Decode.cursor(page["next_cursor"])
   }
 }

@@ -19,6 +19,8 @@ final class Links: @unchecked Sendable {
   }
   private var entries: [BlobHash: Entry] = [:]
   private static let mostEntries = 4096
+  /// How long no link is asked for after one could not be had, or was of no use.
+  private static let rest: Int64 = 10_000_000_000
 
   /// Where a request for bytes goes.
   enum Route: Equatable {
@@ -60,6 +62,13 @@ final class Links: @unchecked Sendable {
     if entries[hash]?.isAsking != true { ask(hash, server) }
   }
 
+  /// A fresh link was refused by its host: for a while the origin is asked.
+  func distrust(_ hash: BlobHash, _ server: Server) {
+    assert(server.network.isOwnThread)
+    entries[hash]?.link = nil
+    entries[hash]?.restsUntil = Monotonic.now + Links.rest
+  }
+
   /// `GET /blobs/{hash}/url`.
   private func ask(_ hash: BlobHash, _ server: Server) {
     entries[hash, default: Entry()].isAsking = true
@@ -84,7 +93,7 @@ final class Links: @unchecked Sendable {
     entry.isAsking = false
     switch link {
     case .success(let link): entry.link = link
-    case .failure: entry.restsUntil = Monotonic.now + 10_000_000_000
+    case .failure: entry.restsUntil = Monotonic.now + Links.rest
     }
     entries[hash] = entry
     for whenDone in waiting { whenDone(link) }
@@ -118,7 +127,8 @@ extension RangeFailure {
   /// What the bound server's failure is to who asked for bytes.
   init(_ failure: RemoteFailure) {
     switch failure {
-    case .unreachable(let words), .timedOut(let words): self = .unreachable(words)
+    case .unreachable(let words): self = .unreachable(words)
+    case .timedOut(let words): self = .timedOut(words)
     case .notTheServers(429, let seconds), .busy(429, let seconds, _): self = .rateLimited(seconds: seconds)
     case .notTheServers, .busy: self = .unreachable(failure.description)
     case .refused(let refusal):

@@ -79,6 +79,8 @@ public struct EdgeTypeRow: Sendable, Equatable {
 /// One page of a listing. It can be short or empty and still not be the last.
 public struct Page<Row: Sendable>: Sendable {
   public var rows: [Row]
+  /// Those that are not what the contract says; only a listing that is read as far as it can be has any.
+  public var unreadable: [UnreadableRow] = []
   /// Continues the listing; `nil` on the last page.
   public var nextCursor: String?
 }

@@ -36,6 +36,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
   private var link: Link?
   private var redirects = 0
   private var hasRenewed = false
+  private var hasAskedOrigin = false
 
   private static let mostRedirects = 3
 
@@ -51,11 +52,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
       return finish(.failure(.refused("a range without bytes")))
     }
     switch server.links.route(hash, server) {
-    case .origin:
-      asked = .origin
-      let request = server.request(.get, "/blobs/\(hash)", headers: rangeHeader)
-      address = WebAddress(request.url)
-      send(request)
+    case .origin: askOrigin()
     case .link(let link): follow(link)
     case .renewal: renew(insteadOf: nil)
     }
@@ -78,6 +75,16 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
     refusal = nil
     discarded = 0
     transfer = server.network.start(request, self)
+  }
+
+  private func askOrigin() {
+    link = nil
+    redirects = 0
+    hasAskedOrigin = true
+    asked = .origin
+    let request = server.request(.get, "/blobs/\(hash)", headers: rangeHeader)
+    address = WebAddress(request.url)
+    send(request)
   }
 
   /// To a link's host: the address as it was given, no key.
@@ -165,6 +172,9 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
     case .linkRefused(let status):
       // What led on from the origin itself has no link to renew.
       guard !hasRenewed else {
+        server.links.distrust(hash, server)
+        // The origin itself may give the bytes, or the reason why it does not.
+        if !hasAskedOrigin { return askOrigin() }
         return finish(.failure(.refused("the link's host refused a fresh link as well (\(status))")))
       }
       hasRenewed = true
@@ -179,6 +189,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
       guard let promised, delivered < promised else { return .success(()) }
       return .failure(.stoppedPartWay("\(delivered) of \(promised) bytes came"))
     case .failure(.canceled), .failure(.shutDown): return .failure(.canceled)
+    case .failure(.timedOut(let words)): return .failure(.timedOut(words))
     case .failure(let failure):
       let count = promised.map { "\(delivered) of \($0)" } ?? "\(delivered)"
       return .failure(.stoppedPartWay("\(count) bytes came: \(failure.words)"))

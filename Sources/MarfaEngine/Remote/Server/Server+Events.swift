@@ -102,7 +102,11 @@ extension ServerEvent {
   init(_ frame: EventFrame, values: Int) throws(RemoteFailure) {
     raw = try Decode.object(try JSON(answer: frame.data, values: values), "an event's data")
     name = String(frame.name.prefix(128))
-    content = try ServerEvent.content(name, raw)
+    do throws(RemoteFailure) { content = try ServerEvent.content(name, raw) } catch {
+      // The same event would come again and again, and nothing behind it.
+      guard frame.id != nil, case .unreadable(let words) = error else { throw error }
+      content = .unreadable(UnreadableRow(raw["edge"] == nil ? .item : .edge, .object(raw), words))
+    }
     id = nil
     if let text = frame.id {
       guard ServerEvent.isCursor(text) else { throw .unreadable("an event's id is no number") }
@@ -110,7 +114,7 @@ extension ServerEvent {
     } else {
       switch content {
       case .streamCursor, .streamLive, .catchupTooOld, .cursorAhead, .streamIncomplete, .unknown: break
-      case .item, .purged, .edge, .metadata:
+      case .item, .purged, .edge, .metadata, .unreadable:
         throw .unreadable("an event comes without its id, so the cursor could not move past it")
       }
     }

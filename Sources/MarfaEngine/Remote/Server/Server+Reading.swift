@@ -24,7 +24,8 @@ extension Server {
     try catalogue("/edge-types", cancellation) { (row) throws(RemoteFailure) in try EdgeTypeRow(row) }
   }
 
-  /// `GET /items`: a page of a type's items in any state, each with its metadata and its first edges.
+  /// `GET /items`: a page of a type's items in any state, each with its metadata and its first edges. What can't be read is
+  /// passed over.
   public func items(
     type: String, tier: TierFilter, cursor: String? = nil, limit: Int = 200, _ cancellation: Cancellation
   ) throws(RemoteFailure) -> Page<ItemRow> {
@@ -34,8 +35,8 @@ extension Server {
         ("type", type), ("tier", tier.rawValue), ("state", "any"), ("include", "edges,metadata"), ("limit", "\(limit)"),
         ("cursor", cursor),
       ], cancellation)
-    return try Page(page) { (row) throws(RemoteFailure) in
-      try ItemRow(try Decode.object(row, "a row"), needsMetadata: true)
+    return try Page(page, passingOver: .item) { (row, unreadable) throws(RemoteFailure) in
+      try ItemRow(row, passingOver: &unreadable)
     }
   }
 
@@ -67,11 +68,12 @@ extension Server {
     try edges("/items/\(item)/backrefs", type, cursor, limit, cancellation)
   }
 
-  /// `GET /edges`: a page of every edge of a type that the key reads.
+  /// `GET /edges`: a page of every edge of a type that the key reads. What can't be read is passed over.
   public func edges(
     type: String, cursor: String? = nil, limit: Int = 200, _ cancellation: Cancellation
   ) throws(RemoteFailure) -> Page<EdgeRow> {
-    try edges("/edges", type, cursor, limit, cancellation)
+    let page = try get("/edges", [("edge_type", type), ("limit", "\(limit)"), ("cursor", cursor)], cancellation)
+    return try Page(page, passingOver: .edge) { (row, _) throws(RemoteFailure) in try EdgeRow(row) }
   }
 
   private func edges(

@@ -29,6 +29,8 @@ public struct ServerEvent: Sendable, Equatable {
     case edge(EdgeRow, sourceType: String?)
     /// An item's tags and extensions.
     case metadata(ItemID, ItemMetadata)
+    /// A row that is not what the contract says: it moves the cursor and changes nothing.
+    case unreadable(UnreadableRow)
     /// Nothing that is known here: it moves the cursor and changes nothing.
     case unknown
   }
