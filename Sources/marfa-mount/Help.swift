@@ -122,9 +122,10 @@ enum Help {
                               with commas between them; "+" before them adds to the usual
                               ones, which are those of editors and desktops
       --settle SECONDS        how long a write waits for the program's next step: 2
-      --log FILE              where the log goes: $XDG_STATE_HOME/marfa/NAME.log (which is in
-                              ~/.local/state unless you set that). One over 8 MiB is set aside
-                              as NAME.log.1 when a mount starts
+      --log FILE              where the log goes: $XDG_STATE_HOME/marfa/store.log (which is in
+                              ~/.local/state unless you set that), and of another store
+                              NAME-MARK.log. One over 8 MiB is set aside as NAME.log.1 when
+                              a mount starts
       -o OPTIONS              options of libfuse and the kernel, such as allow_other
       --json                  say where everything is as JSON
 

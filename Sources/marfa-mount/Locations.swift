@@ -9,11 +9,16 @@ enum Locations {
     try base("XDG_DATA_HOME", ".local/share") + "/marfa/store.db"
   }
 
-  /// Where the log of a store's mount is when none is named.
+  /// Where the log of a store's mount is when none is named: two stores of one name in two places have one each.
   static func defaultLog(of store: String) throws(CommandFailure) -> String {
     let name = Path.lastComponent(store)
     let stem = name.hasSuffix(".db") && name != ".db" ? String(name.dropLast(3)) : name
-    return try base("XDG_STATE_HOME", ".local/state") + "/marfa/\(stem).log"
+    let folder = try base("XDG_STATE_HOME", ".local/state") + "/marfa"
+    let store = canonicalStore(store)
+    if let usual = try? defaultStore(), store == canonicalStore(usual) { return "\(folder)/\(stem).log" }
+    // FNV-1a: short, and the same each time.
+    let mark = store.utf8.reduce(UInt32(2_166_136_261)) { ($0 ^ UInt32($1)) &* 16_777_619 }
+    return "\(folder)/\(stem)-\(String(mark, radix: 36)).log"
   }
 
   /// Makes the folder of a file, and those above it, this person's alone.

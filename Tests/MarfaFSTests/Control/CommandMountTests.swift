@@ -39,6 +39,22 @@ struct CommandMountTests {
     }
   }
 
+  @Test("Two stores of one name in two folders have a log each")
+  func logs() throws {
+    let home = try Home()
+    var logs: Set<String> = []
+    for folder in ["a", "b"] {
+      try home.folder(folder)
+      try home.folder(folder + "/point")
+      #expect(try home.marfa("\(folder)/notes.db", "\(folder)/point").status == 0)
+      let status = try #require(try home.marfa("status", "\(folder)/notes.db", "--json").json)
+      logs.insert(try #require(status["mount"]?.object?["log"]?.string))
+      #expect(try home.marfa("unmount", "\(folder)/point").status == 0)
+    }
+    #expect(logs.count == 2)
+    #expect(logs.allSatisfy { $0.hasPrefix("\(home.path)/state/marfa/notes-") })
+  }
+
   @Test("Files are attached by paths in the mount, and are there at once")
   func attach() throws {
     let home = try Home()
