@@ -122,7 +122,8 @@ public struct Queue: Sendable {
     try copy.change { (change) throws(MarfaError) in
       let write = try find(id, change)
       guard !write.hasGoneOut else {
-        throw .invalid("write \(id) has gone out: the server may have done it. Discard it once it is refused or dead")
+        throw .invalid(
+          "write \(id) has gone out: the server may have done it. Once it is answered, undo what it did, or discard it")
       }
       try change.takeOff(write)
     }
@@ -134,7 +135,10 @@ public struct Queue: Sendable {
     try copy.change { (change) throws(MarfaError) in
       let write = try find(id, change)
       guard write.state == .blocked || write.state == .refused || write.state == .dead else {
-        throw .invalid("write \(id) still waits for its turn; withdraw it instead")
+        throw .invalid(
+          write.hasGoneOut
+            ? "write \(id) has gone out and waits for its answer; until there is one it can't be given up"
+            : "write \(id) still waits for its turn; withdraw it instead")
       }
       try change.takeOff(write)
     }

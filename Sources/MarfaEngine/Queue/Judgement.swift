@@ -50,7 +50,7 @@ enum Judgement: Equatable, Sendable {
 
   private static func judge(_ kind: WriteKind, _ failure: RemoteFailure) -> Judgement {
     switch failure {
-    case .unreachable, .timedOut, .notTheServers, .busy: .environmental(failure)
+    case .notConnected, .unreachable, .timedOut, .notTheServers, .busy: .environmental(failure)
     case .contractMismatch(let named): .contractMismatch(named)
     case .unreadable(let words): .failure("the server's answer can't be used: \(words)")
     case .file(let error): .unsendable("the bytes can't be read: \(error)")

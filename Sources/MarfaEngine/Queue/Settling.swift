@@ -1,6 +1,6 @@
 /// What the queue makes of a judgement, in one transaction.
 extension WorkingCopy {
-  /// Does to a write that was sent what came of it. `wait`: how long a write that failed this often, or can't be sent now, waits before it is tried again.
+  /// Does to a write that was sent, as it was before it was, what came of it. `wait`: how long a write that failed this often, or can't be sent now, waits before it is tried again.
   func settle(
     _ write: QueuedWrite, _ judgement: Judgement, _ answer: WriteAnswer?, wait: (Int) -> Double
   ) throws(MarfaError) {
@@ -31,6 +31,8 @@ extension WorkingCopy {
           mustRead: row == nil && current.kind != .deleteEdge)
       case .goneAlready:
         try change.accept(current, .nothing, asMade: true, mustRead: current.kind == .deleteItem)
+      // Not even a connection was made: it may still be changed and taken back, as before.
+      case .environmental(.notConnected) where !write.hasGoneOut: try change.connection.setUnsent(current.id)
       case .environmental, .contractMismatch, .canceled: try change.connection.setVerdict(current.id, .queued, nil)
       case .unsendable: try change.connection.setQueued(current.id, after: wait(0), change.now)
       case .failure(let words):
@@ -147,6 +149,13 @@ extension Connection {
     try run("UPDATE writes SET state = 'queued', verdict = NULL, not_before = max(not_before, ?2) WHERE number = ?1") {
       $0.int(1, id.number)
       $0.time(2, Timestamp(nanoseconds: now.nanoseconds + Int64(seconds * 1e9)))
+    }
+  }
+
+  /// A write is as if it had never been chosen.
+  fileprivate func setUnsent(_ id: WriteID) throws(MarfaError) {
+    try run("UPDATE writes SET state = 'queued', verdict = NULL, gone_out = 0, overtaken = 0 WHERE number = ?1") {
+      $0.int(1, id.number)
     }
   }
 

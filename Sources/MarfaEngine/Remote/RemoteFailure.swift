@@ -1,6 +1,8 @@
 /// Why a server did not do what it was asked. What is to be done with it is the caller's (contract "Verdicts").
 public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
-  /// No connection, or one that ended before the answer did.
+  /// No connection was made: nothing was sent.
+  case notConnected(String)
+  /// The connection ended before the answer did.
   case unreachable(String)
   /// A limit of time passed.
   case timedOut(String)
@@ -30,7 +32,7 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
   /// The contract's "environmental": it passes by itself and is tried again without limit.
   public var isEnvironmental: Bool {
     switch self {
-    case .unreachable, .timedOut, .notTheServers, .busy: true
+    case .notConnected, .unreachable, .timedOut, .notTheServers, .busy: true
     case .refused, .contractMismatch, .unreadable, .file, .canceled: false
     }
   }
@@ -39,13 +41,14 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
   public var retryAfter: Int? {
     switch self {
     case .busy(_, let seconds, _), .notTheServers(_, let seconds): seconds
-    case .unreachable, .timedOut, .refused, .contractMismatch, .unreadable, .file, .canceled: nil
+    case .notConnected, .unreachable, .timedOut, .refused, .contractMismatch, .unreadable, .file, .canceled: nil
     }
   }
 
   public var description: String {
     switch self {
-    case .unreachable(let words): "the server can't be reached (\(words)); it is tried again by itself"
+    case .notConnected(let words), .unreachable(let words):
+      "the server can't be reached (\(words)); it is tried again by itself"
     case .timedOut(let words): "the server did not answer in time (\(words)); it is tried again by itself"
     case .notTheServers(let status, _):
       (300..<400).contains(status)

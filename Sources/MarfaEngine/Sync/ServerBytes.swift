@@ -95,7 +95,7 @@ extension BytesFailure {
     switch failure {
     case .busy(let status, let seconds, _) where status == 429: self = .rateLimited(seconds: seconds)
     case .timedOut(let words): self = .timedOut(words)
-    case .unreachable, .notTheServers, .busy: self = .unreachable("\(failure)")
+    case .notConnected, .unreachable, .notTheServers, .busy: self = .unreachable("\(failure)")
     case .refused(let refusal) where refusal.status == 401 || refusal.status == 403:
       self = .credentialRefused(refusal.message)
     case .refused(let refusal) where refusal.status == 404: self = .absent

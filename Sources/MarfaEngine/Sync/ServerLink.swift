@@ -194,7 +194,7 @@ extension RemoteFailure {
   /// Nothing of the server's own was heard.
   fileprivate var isOfTheWay: Bool {
     switch self {
-    case .unreachable, .timedOut, .notTheServers: true
+    case .notConnected, .unreachable, .timedOut, .notTheServers: true
     case .busy, .refused, .contractMismatch, .unreadable, .file, .canceled: false
     }
   }

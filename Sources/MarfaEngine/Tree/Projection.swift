@@ -207,7 +207,7 @@ extension Connection {
     type == Edge.parentOf ? try edges(to: held, type: type) : try edges(from: held, type: type)
   }
 
-  fileprivate func childItems(of directory: Int64) throws(MarfaError) -> [(name: FileName, item: ItemID)] {
+  func childItems(of directory: Int64) throws(MarfaError) -> [(name: FileName, item: ItemID)] {
     try all(
       """
       SELECT e.name, n.item FROM entries e JOIN nodes n ON n.number = e.node WHERE e.parent = ?1 AND n.item IS NOT NULL

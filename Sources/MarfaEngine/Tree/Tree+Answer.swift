@@ -123,14 +123,17 @@ extension Tree.Change {
     return shown
   }
 
-  /// Takes a write and what waits on it off the queue, and shows what there is without them.
+  /// Takes a write and what waits on it off the queue, and shows what there is without them. With a directory that is not
+  /// to be, what was made in it and has not gone out either.
   func takeOff(_ write: QueuedWrite) throws(MarfaError) {
     var gone = [write]
+    var known: Set<WriteID> = [write.id]
     var next = 0
     while next < gone.count {
       let id = gone[next].id
-      for waiting in try connection.writesWaiting(on: id) + connection.writesRefused(becauseOf: id)
-      where !gone.contains(where: { $0.id == waiting.id }) {
+      let held = try createsUnsent(inDirectoryOf: gone[next])
+      for waiting in try connection.writesWaiting(on: id) + connection.writesRefused(becauseOf: id) + held
+      where known.insert(waiting.id).inserted {
         guard waiting.state != .sending else {
           throw .invalid("write \(waiting.id), which waits on it, is being sent just now; try again")
         }
@@ -139,16 +142,32 @@ extension Tree.Change {
       next += 1
     }
     for write in gone { try connection.run("DELETE FROM writes WHERE number = ?1") { $0.int(1, write.id.number) } }
-    // What was refused has been put back before.
-    try putBack(gone.filter { $0.state != .refused })
+    // What was refused has been put back before. What is in a directory before that: it stays in it.
+    try putBack(gone.filter { $0.state != .refused }.reversed())
     for write in gone {
       // An item of which nothing waits any more is a file of this device like any other.
       if let item = write.item, let node = try connection.node(refused: item), try connection.queue(about: item).isEmpty
       {
         try connection.setRefused(node.number, nil)
       }
-      if let blob = write.blob { try tree.blobs.release(blob, in: connection) }
+      if let blob = write.blob {
+        if write.kind != .uploadBlob { try outbox.releaseUpload(blob) }
+        try tree.blobs.release(blob, in: connection)
+      }
     }
+  }
+
+  /// The creates, not gone out, of what has its only place in the directory that a write was to make.
+  private func createsUnsent(inDirectoryOf write: QueuedWrite) throws(MarfaError) -> [QueuedWrite] {
+    guard write.kind == .createItem, let item = write.item, let node = try connection.node(of: item),
+      node.kind == .directory
+    else { return [] }
+    var creates: [QueuedWrite] = []
+    for child in try connection.childItems(of: node.number) {
+      guard let held = try connection.node(of: child.item), held.links == 1 else { continue }
+      creates += try connection.queue(about: child.item).filter { $0.kind == .createItem && !$0.hasGoneOut }
+    }
+    return creates
   }
 
   /// Shows what there is without writes that were just refused or taken off the queue. The server's rows are owed. A row

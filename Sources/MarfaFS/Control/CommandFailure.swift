@@ -97,7 +97,7 @@ extension RemoteFailure {
   /// Exit 5 is for a key that is not accepted; what passes by itself is the environment's.
   fileprivate var kindAndCode: (CommandFailure.Kind, String) {
     switch self {
-    case .unreachable: (.environment, "unreachable")
+    case .notConnected, .unreachable: (.environment, "unreachable")
     case .timedOut: (.environment, "timed_out")
     case .notTheServers: (.environment, "not_the_servers")
     case .busy: (.environment, "server_busy")

@@ -45,7 +45,7 @@ extension RemoteFailure {
   /// A program that can be told to try again is, and a refused key is a matter of permission.
   fileprivate var errno: Errno {
     switch self {
-    case .unreachable, .notTheServers: return Errno(ENETUNREACH)
+    case .notConnected, .unreachable, .notTheServers: return Errno(ENETUNREACH)
     case .timedOut: return Errno(ETIMEDOUT)
     case .busy(let status, _, _): return Errno(status == 429 ? EBUSY : ENETUNREACH)
     case .canceled: return Errno(EINTR)

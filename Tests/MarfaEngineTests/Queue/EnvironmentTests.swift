@@ -44,7 +44,7 @@ struct EnvironmentTests {
     shared.server.faults.add(Fault(.refuse(status: 429, code: "rate_limited", retryAfter: 2), method: "POST"))
     try copy.mkdir("Sicily")
     try eventually("refused once") { shared.server.requests.contains { $0.status == 429 } }
-    #expect(copy.serverStatus?.queueTrouble != nil)
+    try eventually("it says why nothing is sent") { copy.serverStatus?.queueTrouble != nil }
     try copy.drained()
     let posts = shared.server.requests.filter { $0.method == "POST" }
     #expect(posts.count == 2)

@@ -77,7 +77,7 @@ struct JudgementTests {
   ]
 
   static let environmental: [RemoteFailure] =
-    [.unreachable("x"), .timedOut("x")]
+    [.notConnected("x"), .unreachable("x"), .timedOut("x")]
     + [408, 425, 429, 500, 502, 503, 504].map { .busy(status: $0, retryAfter: 3, words: "") }
     + [400, 401, 403, 404, 409, 422, 502].map { .notTheServers(status: $0, retryAfter: nil) }
 

@@ -328,7 +328,10 @@ extension NetworkFailure {
       CURLE_WEIRD_SERVER_REPLY, CURLE_SEND_FAIL_REWIND, CURLE_BAD_CONTENT_ENCODING, CURLE_WRITE_ERROR,
       CURLE_UNSUPPORTED_PROTOCOL:
       self = .dropped(words)
-    default: self = .unreachable(words)
+    case CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY, CURLE_URL_MALFORMAT:
+      self = .unreachable(words)
+    // Something may have gone out.
+    default: self = .dropped(words)
     }
   }
 }

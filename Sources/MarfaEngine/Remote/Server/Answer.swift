@@ -136,7 +136,8 @@ extension RemoteFailure {
   /// What the network's failure is to who asked a server.
   init(_ failure: NetworkFailure) {
     switch failure {
-    case .unreachable(let words), .dropped(let words), .tls(let words): self = .unreachable(words)
+    case .unreachable(let words), .tls(let words): self = .notConnected(words)
+    case .dropped(let words): self = .unreachable(words)
     case .timedOut(let words): self = .timedOut(words)
     case .tooLarge: self = .unreadable("its head is too large")
     case .file(let error): self = .file(error)

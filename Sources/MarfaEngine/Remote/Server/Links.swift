@@ -127,7 +127,7 @@ extension RangeFailure {
   /// What the bound server's failure is to who asked for bytes.
   init(_ failure: RemoteFailure) {
     switch failure {
-    case .unreachable(let words): self = .unreachable(words)
+    case .notConnected(let words), .unreachable(let words): self = .unreachable(words)
     case .timedOut(let words): self = .timedOut(words)
     case .notTheServers(429, let seconds), .busy(429, let seconds, _): self = .rateLimited(seconds: seconds)
     case .notTheServers, .busy: self = .unreachable(failure.description)
