@@ -148,7 +148,7 @@ public final class WorkingCopy: Sendable {
       Status(
         path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader,
         server: try connection.setting("origin"), hydration: try connection.hydrationState(),
-        passedOver: try connection.passedOver(),
+        passedOver: try connection.passedOver(), leftBehind: try connection.leftBehind(),
         items: Int(
           try connection.first(
             "SELECT count(*) FROM nodes WHERE item IS NOT NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
@@ -176,6 +176,8 @@ public final class WorkingCopy: Sendable {
     public var hydration: HydrationState
     /// Rows of the server that could not be understood since the list was brought last.
     public var passedOver: Int
+    /// Files and directories that are on this device only because the server was set back to before it had them.
+    public var leftBehind: Int
     /// Items not in the bin.
     public var items: Int
     /// Files in the tree.

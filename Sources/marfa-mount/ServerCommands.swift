@@ -214,6 +214,12 @@ enum ServerText {
       default: lines.append("the list of what is there has not been brought yet")
       }
     }
+    let left = status.count("left_behind")
+    if left > 0 {
+      lines.append(
+        "it was set back to an earlier state: \(left == 1 ? "1 file or folder" : "\(left) files and folders") that it knows "
+          + "no more \(left == 1 ? "stays" : "stay") on this device only; rename one, and it is sent anew")
+    }
     let odd = status.count("not_understood")
     if odd > 0 {
       lines.append(

@@ -60,8 +60,8 @@ final class Follower: Sendable {
   private enum Ending {
     /// Open it again.
     case ended(RemoteFailure?)
-    /// The log no longer reaches to the cursor, or not yet.
-    case expired
+    /// The log no longer reaches to the cursor; or it ends before it, as that of a server that was set back.
+    case expired(isBehind: Bool)
     case over
   }
 
@@ -149,8 +149,8 @@ final class Follower: Sendable {
         }
         switch try follow() {
         case .over: return
-        case .expired:
-          try copy.expire()
+        case .expired(let isBehind):
+          try copy.expire(isBehind: isBehind)
           // A log that does not even reach to where it just said it was is not asked again at once.
           if !isFresh { continue }
           failure = .unreadable("its log does not reach to where it just said it stands")
@@ -264,7 +264,8 @@ final class Follower: Sendable {
       switch event.content {
       case .catchupTooOld, .cursorAhead:
         Log.notice("the server's log does not reach to where this copy stands (\(event.name)): it is hydrated again")
-        return .expired
+        if case .cursorAhead = event.content { return .expired(isBehind: true) }
+        return .expired(isBehind: false)
       case .streamIncomplete(let reason, let cursor):
         Log.notice("the stream of events broke off (\(reason)) and is opened again")
         if let cursor { try copy.moveCursor(to: cursor) }
@@ -311,10 +312,11 @@ extension WorkingCopy {
   }
 
   /// The log does not reach to the cursor: what is here stays until it is hydrated again.
-  func expire() throws(MarfaError) {
+  func expire(isBehind: Bool) throws(MarfaError) {
     try store.write { (connection) throws(MarfaError) in
       try connection.setSetting("cursor", nil)
       try connection.setSetting("hydration", HydrationState.expired.rawValue)
+      if isBehind { try connection.setSetting("behind", "yes") }
     }
   }
 

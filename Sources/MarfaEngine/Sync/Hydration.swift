@@ -127,6 +127,7 @@ struct Hydration {
 
   /// What the server had once and has no more, or what the slice no longer holds, goes; what is pinned or waits stays.
   private func dropUnseen(_ walk: Walk) throws(MarfaError) {
+    try leaveUnseenBehind(walk)
     var last: Int64 = 0
     while !passedOver.hidesEdges {
       let piece = try copy.store.read { (connection) throws(MarfaError) in try connection.unseenEdges(walk.number, last)
@@ -152,12 +153,38 @@ struct Hydration {
     }
   }
 
+  /// A server that was set back has not removed what it knows no more.
+  private func leaveUnseenBehind(_ walk: Walk) throws(MarfaError) {
+    guard !passedOver.hidesItems,
+      try copy.store.read({ (connection) throws(MarfaError) in try connection.isServerBehind() })
+    else { return }
+    var directories: [Int64] = []
+    var last: Int64 = 0
+    while true {
+      let piece = try copy.store.read { (connection) throws(MarfaError) in try connection.unseenItems(walk.number, last)
+      }
+      guard let end = piece.last else { break }
+      last = end.number
+      try change(walk) { (change) throws(MarfaError) in
+        for row in piece { if let number = try change.leaveBehind(row.id) { directories.append(number) } }
+      }
+    }
+    for number in directories { try change(walk) { (change) throws(MarfaError) in try change.clear(leftBehind: number) } }
+    let count = try copy.store.read { (connection) throws(MarfaError) in try connection.leftBehind() }
+    guard count > 0 else { return }
+    Log.warning(
+      "the server was set back to before it took what it had: \(count) files and folders that it knows no more stay, on "
+        + "this device only")
+  }
+
   private func finish(_ cursor: String, _ walk: Walk) throws(MarfaError) {
     try change(walk) { (change) throws(MarfaError) in
       try change.unveil()
       try change.connection.setSetting("cursor", cursor)
       try change.connection.setSetting("hydration", HydrationState.complete.rawValue)
       try change.connection.setSetting("hydrated", "yes")
+      if try change.connection.isServerBehind() { try change.forgetStored() }
+      try change.connection.setSetting("behind", nil)
       try change.connection.setPassedOver(passedOver.count)
     }
   }

@@ -41,15 +41,20 @@ extension WorkingCopy {
     let mark = try KeyMark(credential)
     try change { (change) throws(MarfaError) in
       try change.connection.setSetting("key_mark", mark.text)
-      try change.connection.run("UPDATE blobs SET uploaded = 0 WHERE uploaded = 1")
-      for (write, hash, mimeType) in try change.connection.namingUploaded() {
-        guard let upload = try change.outbox.upload(hash, mimeType: mimeType ?? MIMEType.unknown) else { continue }
-        try change.connection.run(
-          "UPDATE writes SET depends_on = coalesce(depends_on || ',', '') || ?2 WHERE number = ?1"
-        ) {
-          $0.int(1, write)
-          $0.int(2, upload.number)
-        }
+      try change.forgetUploads()
+    }
+  }
+}
+
+extension Tree.Change {
+  /// Nothing counts as uploaded by this copy any more: what waits to name bytes waits for their upload again.
+  func forgetUploads() throws(MarfaError) {
+    try connection.run("UPDATE blobs SET uploaded = 0 WHERE uploaded = 1")
+    for (write, hash, mimeType) in try connection.namingUploaded() {
+      guard let upload = try outbox.upload(hash, mimeType: mimeType ?? MIMEType.unknown) else { continue }
+      try connection.run("UPDATE writes SET depends_on = coalesce(depends_on || ',', '') || ?2 WHERE number = ?1") {
+        $0.int(1, write)
+        $0.int(2, upload.number)
       }
     }
   }

@@ -25,6 +25,8 @@ public struct FileFacts: Sendable {
   public var awaited: WriteID?
   /// Why it is no item: the write that was refused or failed.
   public var refusal: QueuedWrite?
+  /// It is no item because the server was set back to before it had it.
+  public var isLeftBehind = false
   /// True when it hangs on an item the budget's `keep` setting protects.
   public var isKeptAsAttachment = false
   /// True when it, or what it hangs on, is pinned.
@@ -47,6 +49,8 @@ public struct DirectoryFacts: Sendable {
   public var queued = Tally()
   /// Why it is no item: the write that was refused or failed.
   public var refusal: QueuedWrite?
+  /// It is no item because the server was set back to before it had it.
+  public var isLeftBehind = false
 
   /// A count and the bytes of what is counted.
   public struct Tally: Sendable, Equatable {
@@ -76,6 +80,7 @@ extension WorkingCopy {
       }
       guard let id = node.item, let item = try connection.item(id) else {
         facts.refusal = try connection.refusal(ofNode: number)
+        facts.isLeftBehind = try connection.isLeftBehind(number)
         return facts
       }
       facts.item = item
@@ -105,6 +110,7 @@ extension WorkingCopy {
         facts.item = try connection.item(id)
       } else {
         facts.refusal = try connection.refusal(ofNode: number)
+        facts.isLeftBehind = try connection.isLeftBehind(number)
       }
       facts.attachments = try connection.tally(
         """

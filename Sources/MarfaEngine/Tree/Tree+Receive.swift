@@ -221,10 +221,11 @@ extension Connection {
       """, { $0.id(1, item) }, { $0.node(0) })
   }
 
-  /// True for what stayed here when the create of its item was refused.
+  /// True for what stayed here when the server refused its item, as long as what it refused is in the queue.
   func isRefused(_ node: Int64) throws(MarfaError) -> Bool {
     try first(
-      "SELECT 1 FROM nodes WHERE number = ?1 AND refused IS NOT NULL", { $0.int(1, node) }, { _ in true }) ?? false
+      "SELECT 1 FROM nodes n JOIN writes w ON w.item = n.refused WHERE n.number = ?1 LIMIT 1", { $0.int(1, node) },
+      { _ in true }) ?? false
   }
 
   func setRefused(_ node: Int64, _ item: ItemID?) throws(MarfaError) {

@@ -70,7 +70,7 @@ struct NodeAttributes {
     addMarfa("queued", NodeAttributes.text(facts.queued))
     addMarfa("pin", item.map { $0.pinned ? "yes" : "no" })
     if item == nil && facts.node.number != Node.root {
-      let refused = facts.refusal.map { UploadState(refused: $0) }
+      let refused = facts.refusal.map { UploadState(refused: $0) } ?? (facts.isLeftBehind ? .leftBehind : nil)
       addMarfa("upload", refused?.state ?? "local")
       addMarfa("upload_detail", refused?.detail)
     }

@@ -67,6 +67,10 @@ struct UploadState: Equatable {
     self.init(cause.word, cause.explained)
   }
 
+  /// Of a file or directory that the server had before it was set back.
+  static let leftBehind = UploadState(
+    "local", "the server was set back and knows it no more: it stays on this device; rename it, and it is sent anew")
+
   private static func standing(_ facts: FileFacts, _ now: FileNow) -> UploadState {
     if now.isBeingWritten { return UploadState("writing", "a program has it open for writing") }
     if facts.node.kind == .symlink { return UploadState("local", "a symbolic link stays on this device") }
@@ -74,6 +78,7 @@ struct UploadState: Equatable {
       return UploadState("writing", "it is sealed when its last writer closes it")
     }
     if let cause = facts.refusal { return UploadState(refused: cause) }
+    if facts.isLeftBehind { return UploadState.leftBehind }
     if facts.node.content == .empty {
       return UploadState("local", "an empty file stays on this device: the server holds no empty bytes")
     }

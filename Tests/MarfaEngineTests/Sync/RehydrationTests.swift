@@ -149,6 +149,50 @@ struct RehydrationTests {
     try checkInvariants(copy)
   }
 
+  @Test("leaves on this device what was here of what a server that was set back had taken, to be sent anew")
+  func setBack() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try copy.mkdir("before")
+    try copy.write("before/old.txt", "old")
+    try copy.drained()
+    try shared.server.takeSnapshot()
+    try copy.mkdir("after")
+    try copy.mkdir("after/deep")
+    try copy.mkdir("after/empty")
+    try copy.write("after/deep/only.txt", "the only copy")
+    try copy.write("before/new.txt", "new")
+    try copy.move("before/old.txt", "after/old.txt")
+    try copy.drained()
+    try shared.server.change { _ = try $0.createFile("elsewhere.txt", [1]) }
+    let head = shared.server.head
+    try eventually("it followed") { try copy.isAt(head) }
+    let number = try copy.node(at: "after/deep/only.txt")?.number
+    try shared.server.restoreSnapshot()
+    shared.server.cutStreams()
+    let left = ["after/", "after/deep/", "after/deep/only.txt", "before/", "before/new.txt", "before/old.txt"]
+    try eventually("it is what the server has, and what it had: \(copy.paths())", seconds: 30) {
+      try copy.hydration() == .complete && copy.paths().sorted() == left
+    }
+    #expect(try copy.node(at: "after/deep/only.txt")?.number == number)
+    #expect(try copy.text("after/deep/only.txt") == "the only copy")
+    #expect(try copy.status().leftBehind == 4)
+    #expect(try copy.facts(ofFile: #require(number))?.isLeftBehind == true)
+    try checkInvariants(copy)
+    // Anew under another name.
+    try copy.move("after", "again")
+    try copy.move("before/new.txt", "before/again.txt")
+    try copy.drained()
+    #expect(try copy.status().leftBehind == 0)
+    let other = try shared.connected()
+    #expect(
+      try other.paths().sorted() == [
+        "again/", "again/deep/", "again/deep/only.txt", "before/", "before/again.txt", "before/old.txt",
+      ])
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
   @Test("runs again at once when a person wants it, though no event comes")
   func wanted() throws {
     let shared = try Shared()

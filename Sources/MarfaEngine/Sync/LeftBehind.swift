@@ -1,0 +1,71 @@
+/// What a server that was set back (restored from a backup, begun anew) knows no more, though it had taken it: whatever is
+/// here of that stays, on this device only, where it stands. Should the server know the item again, it is that item's.
+extension Tree.Change {
+  /// Leaves an item's file or directory to this device; answers the directory's number. A file whose bytes are not here
+  /// leaves nothing.
+  func leaveBehind(_ id: ItemID) throws(MarfaError) -> Int64? {
+    guard var node = try connection.node(of: id), try !connection.hasWrites(about: id) else { return nil }
+    if node.kind == .file {
+      guard case .blob(let hash) = node.content, try connection.blob(hash)?.held == true else { return nil }
+    }
+    node.item = nil
+    node.local = true
+    try connection.updateNode(node)
+    try connection.setRefused(node.number, id)
+    tree.notify([.attributes(node.number)], in: self)
+    return node.kind == .directory ? node.number : nil
+  }
+
+  /// What the server still has and stood in a directory left behind stands where the server has it; a directory with
+  /// nothing left in it goes, and the one it was in, when that is the same.
+  func clear(leftBehind number: Int64) throws(MarfaError) {
+    var current: Int64? = number
+    while let number = current, let node = try connection.node(number), node.item == nil,
+      try connection.isLeftBehind(number)
+    {
+      try moveOut(of: node)
+      guard try connection.isEmptyDirectory(number), let place = try connection.entries(of: number).first else { return }
+      try connection.deleteEntry(place.parent, place.name)
+      try connection.deleteNode(number)
+      try connection.touch(place.parent, at: now)
+      tree.notify([.entry(parent: place.parent, name: place.name), .node(place.parent)], in: self)
+      current = place.parent
+    }
+  }
+
+  /// Which bytes a server that was set back still has is told by its rows: others are not let go of here, and are
+  /// uploaded again when they are named.
+  func forgetStored() throws(MarfaError) {
+    try connection.run(
+      """
+      UPDATE blobs SET stored = 0 WHERE stored = 1 AND NOT EXISTS (
+        SELECT 1 FROM nodes n JOIN items i ON i.id = n.item
+        WHERE n.hash = blobs.hash AND i.version > 0 AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.item = i.id))
+      """)
+    try forgetUploads()
+  }
+}
+
+extension Connection {
+  /// True while the server's log ends before the cursor it gave: it was set back.
+  func isServerBehind() throws(MarfaError) -> Bool { try setting("behind") != nil }
+
+  /// How many files and directories are on this device only because the server was set back.
+  func leftBehind() throws(MarfaError) -> Int {
+    try first(
+      """
+      SELECT count(*) FROM nodes n WHERE n.refused IS NOT NULL AND n.links > 0
+        AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.item = n.refused)
+      """
+    ) { Int($0.int(0)) } ?? 0
+  }
+
+  /// True for one of them.
+  func isLeftBehind(_ node: Int64) throws(MarfaError) -> Bool {
+    try first(
+      """
+      SELECT 1 FROM nodes n WHERE n.number = ?1 AND n.refused IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.item = n.refused)
+      """, { $0.int(1, node) }, { _ in true }) ?? false
+  }
+}
