@@ -169,7 +169,9 @@ struct Hydration {
         for row in piece { if let number = try change.leaveBehind(row.id) { directories.append(number) } }
       }
     }
-    for number in directories { try change(walk) { (change) throws(MarfaError) in try change.clear(leftBehind: number) } }
+    for number in directories {
+      try change(walk) { (change) throws(MarfaError) in try change.clear(leftBehind: number) }
+    }
     let count = try copy.store.read { (connection) throws(MarfaError) in try connection.leftBehind() }
     guard count > 0 else { return }
     Log.warning(

@@ -24,7 +24,9 @@ extension Tree.Change {
       try connection.isLeftBehind(number)
     {
       try moveOut(of: node)
-      guard try connection.isEmptyDirectory(number), let place = try connection.entries(of: number).first else { return }
+      guard try connection.isEmptyDirectory(number), let place = try connection.entries(of: number).first else {
+        return
+      }
       try connection.deleteEntry(place.parent, place.name)
       try connection.deleteNode(number)
       try connection.touch(place.parent, at: now)

@@ -65,7 +65,8 @@ extension RemoteFailure {
     switch self {
     case .refused(let refusal): "refused (\(refusal.status) \(refusal.code)), request \(refusal.requestID ?? "unnamed")"
     case .busy(let status, _, _): "busy (\(status))"
-    case .notConnected, .unreachable, .timedOut, .notTheServers, .contractMismatch, .unreadable, .file, .canceled: description
+    case .notConnected, .unreachable, .timedOut, .notTheServers, .contractMismatch, .unreadable, .file, .canceled:
+      description
     }
   }
 }
