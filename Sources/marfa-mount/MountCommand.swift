@@ -54,8 +54,10 @@ enum MountCommand {
       mounted.requestStop()
     }
     do throws(CommandFailure) {
-      guard mounted.waitUntilReady() else {
-        throw CommandFailure(.environment, "mount_failed", "\(mounted.mountPoint) was mounted and ended at once")
+      guard mounted.waitUntilReady(), isAnswered(mounted.mountPoint) else {
+        throw CommandFailure(
+          .environment, "mount_failed",
+          "\(mounted.mountPoint) was mounted and ended at once\(options.readyDescriptor == nil ? "" : ": the log says why")")
       }
       // Not before: what a server says of the mount's files, the kernel is to be told.
       try server.connect(copy)
@@ -74,6 +76,12 @@ enum MountCommand {
     case .failed:
       throw CommandFailure(.environment, "mount_failed", "the mount at \(mounted.mountPoint) failed; the log says how")
     }
+  }
+
+  /// The kernel and libfuse may still disagree once the one has said what it offers: asking the mount tells.
+  private static func isAnswered(_ folder: String) -> Bool {
+    var facts = statvfs()
+    return statvfs(folder, &facts) == 0
   }
 
   /// Looks at the folder before anything is made, opens the store, and mounts it.

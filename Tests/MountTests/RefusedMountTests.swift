@@ -31,6 +31,13 @@ struct RefusedMountTests {
     #expect(!Mount.isMounted(mount.point))
   }
 
+  @Test("because of an option that only shows itself wrong once the kernel has the mount")
+  func brokenOption() throws {
+    try withStore { mount in
+      try expectRefusal(mount, 3, "mount_failed", "ended at once", ["-o", "max_read=65536"])
+    }
+  }
+
   @Test("because its folder is not there, is a file, or is not empty")
   func folder() throws {
     try withStore { mount in
