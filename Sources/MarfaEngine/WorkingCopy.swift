@@ -149,6 +149,13 @@ public final class WorkingCopy: Sendable {
         path: path, storeID: try connection.setting("store_id") ?? "", isReader: isReader,
         server: try connection.setting("origin"), hydration: try connection.hydrationState(),
         passedOver: try connection.passedOver(), leftBehind: try connection.leftBehind(),
+        conflictedCopies: Int(
+          try connection.first(
+            """
+            SELECT count(*) FROM tags t JOIN items i ON i.number = t.item
+            WHERE t.tag = 'conflicted-copy' AND i.state <> 'trashed'
+            """
+          ) { $0.int(0) } ?? 0),
         items: Int(
           try connection.first(
             "SELECT count(*) FROM nodes WHERE item IS NOT NULL AND links > 0", { _ in }, { $0.int(0) }) ?? 0),
@@ -178,6 +185,8 @@ public final class WorkingCopy: Sendable {
     public var passedOver: Int
     /// Files and directories that are on this device only because the server was set back to before it had them.
     public var leftBehind: Int
+    /// Copies the server made of what was changed here and elsewhere and it could not merge.
+    public var conflictedCopies: Int
     /// Items not in the bin.
     public var items: Int
     /// Files in the tree.

@@ -214,6 +214,12 @@ enum ServerText {
       default: lines.append("the list of what is there has not been brought yet")
       }
     }
+    let copies = status.count("conflicted_copies")
+    if copies > 0 {
+      lines.append(
+        "\(copies == 1 ? "1 copy" : "\(copies) copies") made where two devices changed the same: beside the original, with the "
+          + "tag \"conflicted-copy\" (getfattr -n user.xdg.tags)")
+    }
     let left = status.count("left_behind")
     if left > 0 {
       lines.append(

@@ -43,6 +43,10 @@ extension WorkingCopy {
         try change.bury(current, words)
       }
     }
+    if case .verdict(.conflicted) = judgement {
+      let title = try write.item.flatMap { (item) throws(MarfaError) in try items.get(item)?.title } ?? ""
+      Log.notice("\(title) was changed here and elsewhere: both are kept, one as a copy tagged \"conflicted-copy\"")
+    }
     if case .verdict(let verdict) = judgement, !verdict.isSuccess {
       Log.warning("write \(write.id) (\(write.kind.rawValue)) is \(verdict.word): \(verdict.words)")
     }

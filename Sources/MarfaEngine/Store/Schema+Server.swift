@@ -33,6 +33,9 @@ extension Schema {
       item BLOB PRIMARY KEY CHECK(length(item) = 16)
     ) STRICT, WITHOUT ROWID;
 
+    -- What the server made where it could not merge: few, and counted each time somebody asks how things stand.
+    CREATE INDEX tags_conflicted ON tags(item) WHERE tag = 'conflicted-copy';
+
     -- The server's catalogue of types.
     CREATE TABLE types(
       name TEXT PRIMARY KEY,

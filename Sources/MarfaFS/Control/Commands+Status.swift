@@ -15,6 +15,7 @@ extension Commands {
       "queue": .object(status.queue.json),
     ]
     result.add(try serverState())
+    if status.conflictedCopies > 0 { result["conflicted_copies"] = .integer(status.conflictedCopies) }
     if status.leftBehind > 0 { result["left_behind"] = .integer(status.leftBehind) }
     if status.passedOver > 0 { result["not_understood"] = .integer(status.passedOver) }
     result.add(["keep": .string(status.keep.rawValue)])

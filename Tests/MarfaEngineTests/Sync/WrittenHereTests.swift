@@ -34,6 +34,7 @@ struct WrittenHereTests {
     try eventually("both are here") { try copy.names("Sicily").count == 2 }
     #expect(try blobs(shared) == ["ours", "theirs"])
     #expect(try copy.text("Sicily/a.txt") == "ours")
+    try eventually("it is counted") { try copy.status().conflictedCopies == 1 }
     shared.expectNoViolations()
     try checkInvariants(copy)
   }
