@@ -122,6 +122,8 @@ enum Help {
                               with commas between them; "+" before them adds to the usual
                               ones, which are those of editors and desktops
       --settle SECONDS        how long a write waits for the program's next step: 2
+      --no-passthrough        read all files through this program. Otherwise the kernel reads those
+                              held here by itself where it can: root's mounts, Linux 6.9 or later
       --log FILE              where the log goes: $XDG_STATE_HOME/marfa/NAME.log (which is in
                               ~/.local/state unless you set that). One over 8 MiB is set aside
                               as NAME.log.1 when a mount starts

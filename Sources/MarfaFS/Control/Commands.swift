@@ -78,17 +78,17 @@ public struct MountFacts: Sendable, Equatable {
   public var pid: Int
   /// Since when.
   public var since: Timestamp
-  /// True when files that are held whole are read and written by the kernel itself.
-  public var passthrough: Bool
+  /// Why the kernel does not read held files by itself; `nil` when it does.
+  public var whyNotPassthrough: String?
   /// Where the log is; `nil` when it goes to a terminal.
   public var log: String?
 
   /// All of it.
-  public init(mountPoint: String, pid: Int, since: Timestamp, passthrough: Bool, log: String?) {
+  public init(mountPoint: String, pid: Int, since: Timestamp, whyNotPassthrough: String?, log: String?) {
     self.mountPoint = mountPoint
     self.pid = pid
     self.since = since
-    self.passthrough = passthrough
+    self.whyNotPassthrough = whyNotPassthrough
     self.log = log
   }
 
@@ -96,7 +96,8 @@ public struct MountFacts: Sendable, Equatable {
   var json: JSON {
     [
       "mount_point": .string(mountPoint), "pid": .integer(pid), "since": .string(since.iso8601),
-      "passthrough": .string(passthrough ? "passthrough" : "ordinary"), "log": .optional(log),
+      "passthrough": .string(whyNotPassthrough == nil ? "passthrough" : "ordinary"),
+      "passthrough_detail": .optional(whyNotPassthrough), "log": .optional(log),
     ]
   }
 }
