@@ -80,15 +80,20 @@ public struct MountFacts: Sendable, Equatable {
   public var since: Timestamp
   /// Why the kernel does not read held files by itself; `nil` when it does.
   public var whyNotPassthrough: String?
+  /// How many files it reads so now.
+  public var passing: Int
   /// Where the log is; `nil` when it goes to a terminal.
   public var log: String?
 
   /// All of it.
-  public init(mountPoint: String, pid: Int, since: Timestamp, whyNotPassthrough: String?, log: String?) {
+  public init(
+    mountPoint: String, pid: Int, since: Timestamp, whyNotPassthrough: String?, passing: Int, log: String?
+  ) {
     self.mountPoint = mountPoint
     self.pid = pid
     self.since = since
     self.whyNotPassthrough = whyNotPassthrough
+    self.passing = passing
     self.log = log
   }
 
@@ -97,7 +102,7 @@ public struct MountFacts: Sendable, Equatable {
     [
       "mount_point": .string(mountPoint), "pid": .integer(pid), "since": .string(since.iso8601),
       "passthrough": .string(whyNotPassthrough == nil ? "passthrough" : "ordinary"),
-      "passthrough_detail": .optional(whyNotPassthrough), "log": .optional(log),
+      "passthrough_detail": .optional(whyNotPassthrough), "passthrough_files": .integer(passing), "log": .optional(log),
     ]
   }
 }

@@ -32,7 +32,8 @@ public final class MountedStore: Sendable {
       mount: Commands.Mount(
         facts: {
           MountFacts(
-            mountPoint: mountPoint, pid: Int(getpid()), since: since, whyNotPassthrough: backing.standing.why, log: log)
+            mountPoint: mountPoint, pid: Int(getpid()), since: since, whyNotPassthrough: backing.standing.why,
+            passing: backing.count, log: log)
         }, unmount: { session.requestStop() }))
     var server: ControlServer?
     do throws(Errno) { server = try ControlServer(commands) } catch {

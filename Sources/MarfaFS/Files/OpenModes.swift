@@ -28,9 +28,14 @@ final class OpenModes: Sendable {
     /// Several programs share a SQLite database through locks, which are the kernel's and of one id: its readers and its
     /// writers are to have the same one.
     private var isDatabase: Bool {
-      let sign = Array("SQLite format 3\0".utf8)
-      var head = [UInt8](repeating: 0, count: sign.count)
-      return pread(descriptor.raw, &head, head.count, 0) == head.count && head == sign
+      var head: (UInt64, UInt64) = (0, 0)
+      let count = withUnsafeMutableBytes(of: &head) { pread(descriptor.raw, $0.baseAddress, $0.count, 0) }
+      return count == MemoryLayout.size(ofValue: head) && head == Self.sign
+    }
+
+    /// What each SQLite database begins with.
+    private static let sign: (UInt64, UInt64) = Array("SQLite format 3\0".utf8).withUnsafeBytes {
+      $0.loadUnaligned(as: (UInt64, UInt64).self)
     }
   }
 
@@ -46,7 +51,7 @@ final class OpenModes: Sendable {
   private struct State {
     var slots: [UInt64: Slot] = [:]
     /// Nodes that are not passed through any more while this mount lasts: a program wrote to one in place, and whoever
-    /// reads it may wait for more; or somebody needed another id for it, and the kernel looks a name up again only once.
+    /// reads it may wait for more; or one needed another id for it, and the kernel looks a name up again only once.
     var left: Set<Int64> = []
   }
 
@@ -73,7 +78,7 @@ final class OpenModes: Sendable {
       defer { if slot.ordinary + slot.passing > 0 { state.slots[id] = slot } }
       if slot.passing > 0 {
         guard let held, held.hash == slot.hash else {
-          state.left.insert(NodeIDs.number(id))
+          if held == nil { state.left.insert(NodeIDs.number(id)) }
           ids.replace(NodeIDs.number(id))
           return nil
         }

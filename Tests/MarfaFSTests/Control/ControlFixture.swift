@@ -42,7 +42,7 @@ final class Served: Sendable {
   /// What the mount, if there were one, would say of itself.
   static let facts = MountFacts(
     mountPoint: "/mnt/trip", pid: Int(getpid()), since: Timestamp(nanoseconds: 0),
-    whyNotPassthrough: "it is not wanted",
+    whyNotPassthrough: "it is not wanted", passing: 0,
     log: "/var/log/marfa.log")
 
   init(limits: ControlServer.Limits = ControlServer.Limits()) throws {
