@@ -27,6 +27,9 @@ extern int pthread_setname_np(pthread_t, const char *);
 extern ssize_t splice(int, off_t *, int, off_t *, size_t, unsigned int);
 extern int renameat2(int, const char *, int, const char *, unsigned int);
 
+/// `O_DIRECT`, which only _GNU_SOURCE has by that name.
+static const int marfa_o_direct = __O_DIRECT;
+
 /// `ioctl(to, FICLONE, from)`: share the blocks of one file with another where the filesystem can.
 static inline int marfa_clone(int to, int from) { return ioctl(to, FICLONE, from); }
 

@@ -10,7 +10,8 @@ extension FileSystem {
       if known.kind == .file, known.size == nil, copy.blobs.canFetch, case .blob(let hash) = known.content {
         return getattr(known, sizeOf: hash, reply)
       }
-      reply.attributes(status(of: known), timeout: attributeTimeout(known))
+      // Of an outdated id the kernel is told nothing when the node's attributes change.
+      reply.attributes(status(of: known), timeout: ids.isCurrent(node) ? attributeTimeout(known) : 0)
     } catch {
       reply.fail(error.errno)
     }
@@ -53,6 +54,11 @@ extension FileSystem {
         guard ids.isCurrent(node) else { return reply.fail(.stale) }
         let file = files.retain(node)
         defer { files.release(file) }
+        guard let mode = modes.open(node, passing: nil) else {
+          forgetOutdated(number)
+          return reply.fail(.stale)
+        }
+        defer { modes.close(node, mode) }
         try file.load()
         file.addWriter()
         defer { removeWriter(of: file) }
@@ -64,7 +70,10 @@ extension FileSystem {
         result = try tree.setAttributes(number, try nodeChanges(changes, of: number))
       }
       guard let result else { return reply.fail(.stale) }
-      reply.attributes(status(of: result), timeout: attributeTimeout(result))
+      let isCurrent = ids.isCurrent(node)
+      // Asked through a handle of an outdated id: the kernel has the node under another one too.
+      if !isCurrent { forgetAttributes(number) }
+      reply.attributes(status(of: result), timeout: isCurrent ? attributeTimeout(result) : 0)
     } catch {
       reply.fail(error.errno)
     }

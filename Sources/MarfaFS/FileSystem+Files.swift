@@ -7,14 +7,19 @@ import MarfaEngine
 final class Handle: Sendable {
   let file: OpenFile
   let mayWrite: Bool
+  let mode: OpenModes.Mode
+  /// It is open for writing what it had, not anew.
+  let changesInPlace: Bool
   /// The thread that opened it.
   let opener: pid_t
   /// Reads bytes that are not all here, with a place of its own; made at the first such read.
   private let reader = Lock<RangeReader?>(.handle, nil)
 
-  init(_ file: OpenFile, mayWrite: Bool, opener: pid_t) {
+  init(_ file: OpenFile, _ mode: OpenModes.Mode, mayWrite: Bool, changesInPlace: Bool = false, opener: pid_t) {
     self.file = file
+    self.mode = mode
     self.mayWrite = mayWrite
+    self.changesInPlace = changesInPlace
     self.opener = opener
   }
 
@@ -69,6 +74,13 @@ extension FileSystem {
 
   private func finishOpen(_ file: OpenFile, _ flags: CInt, _ caller: Caller, _ reply: consuming OpenReply) {
     let mayWrite = flags & O_ACCMODE != O_RDONLY
+    // With O_DIRECT a program reads the pieces it likes from us; not every disk would have them.
+    let mayPass = !mayWrite && flags & (O_TRUNC | marfa_o_direct) == 0
+    guard let mode = modes.open(file.id, passing: mayPass ? file.held : nil) else {
+      files.release(file)
+      forgetOutdated(file.number)
+      return reply.fail(.stale)
+    }
     do throws(MarfaError) {
       if mayWrite { file.addWriter() }
       do throws(MarfaError) {
@@ -78,12 +90,21 @@ extension FileSystem {
         throw error
       }
     } catch {
+      modes.close(file.id, mode)
       files.release(file)
       return reply.fail(error.errno)
     }
-    let handle = Handle(file, mayWrite: mayWrite, opener: caller.pid).opened
+    let handle = Handle(
+      file, mode, mayWrite: mayWrite, changesInPlace: mayWrite && flags & O_TRUNC == 0, opener: caller.pid
+    ).opened
+    let delivery: Delivery
+    switch mode {
+    case .passthrough(let number): delivery = reply.opened(handle: handle, passingThrough: number)
     // A node id's bytes change only through this kernel, which knows; a reader's change behind its back.
-    if reply.opened(handle: handle, keepCache: !copy.isReader) == .abandoned { close(handle) }
+    case .ordinary:
+      delivery = reply.opened(handle: handle, keepCache: !copy.isReader, isReadOnly: !mayWrite)
+    }
+    if delivery == .abandoned { close(handle) }
   }
 
   func create(
@@ -100,9 +121,14 @@ extension FileSystem {
     }
     let file = files.retain(ids.id(of: node.number))
     file.load(node, staged)
+    // A number that nobody has had before is open nowhere.
+    guard let mode = modes.open(file.id, passing: nil) else {
+      files.release(file)
+      return reply.fail(.stale)
+    }
     file.addWriter()
     // Whatever it was opened for, its first close makes it a file.
-    let handle = Handle(file, mayWrite: true, opener: caller.pid).opened
+    let handle = Handle(file, mode, mayWrite: true, opener: caller.pid).opened
     let delivery = reply.created(
       node: file.id, generation: 0, attributes: status(of: node), entryTimeout: timeout,
       attributeTimeout: timeout, handle: handle, keepCache: true)
@@ -134,6 +160,7 @@ extension FileSystem {
     reply: consuming WriteReply
   ) {
     let source = WriteSource(source)
+    if Handle.of(handle).changesInPlace { modes.noteChange(NodeIDs.number(node)) }
     if let hash = Handle.of(handle).file.elsewhere {
       return writeElsewhere(Handle.of(handle).file, hash, source, at: offset, reply)
     }
@@ -197,6 +224,8 @@ extension FileSystem {
     let handle = Handle.of(number)
     handle.closeReader()
     if handle.mayWrite { removeWriter(of: handle.file) }
+    // What was written is sealed before the kernel may read it by itself.
+    modes.close(handle.file.id, handle.mode)
     files.release(handle.file)
     Handle.close(number)
   }

@@ -14,6 +14,7 @@ final class FileSystem: FileSystemOperations {
   let files: OpenFiles
   let facts = FactsCache()
   let ids = NodeIDs()
+  let modes: OpenModes
   /// Where requests go on that waited for bytes and now change something.
   let later = WorkQueue(name: "marfa-later", threads: 4)
   private let invalidator: Invalidator
@@ -22,8 +23,9 @@ final class FileSystem: FileSystemOperations {
   /// kernel or is told it. A reader hears nothing of the writer's changes, so it asks again soon.
   let timeout: Double
 
-  init(_ copy: WorkingCopy, invalidator: Invalidator) {
+  init(_ copy: WorkingCopy, invalidator: Invalidator, backing: BackingFiles = BackingFiles()) {
     self.copy = copy
+    modes = OpenModes(ids, backing)
     self.invalidator = invalidator
     tree = copy.tree
     let tree = copy.tree
@@ -62,6 +64,15 @@ final class FileSystem: FileSystemOperations {
     ids.replace(file.number)
     let places = (try? tree.places(of: file.number)) ?? []
     for place in places { invalidator.entry(parent: ids.id(of: place.parent), name: place.name.bytes) }
+  }
+
+  /// An id was outdated so that somebody can open its node otherwise (``OpenModes``): what the kernel has of the node is
+  /// the former id's. It looks the name up again that it opens; of other names it is told, before anybody can write.
+  func forgetOutdated(_ number: Int64) {
+    let places = (try? tree.places(of: number)) ?? []
+    for place in places { invalidator.entry(parent: ids.id(of: place.parent), name: place.name.bytes) }
+    // Neither an open nor a truncation holds a directory or a page there.
+    if places.count > 1 { settleKernel() }
   }
 
   /// The kernel believes something of a node's attributes that is no longer so.

@@ -122,6 +122,10 @@ enum Help {
                               with commas between them; "+" before them adds to the usual
                               ones, which are those of editors and desktops
       --settle SECONDS        how long a write waits for the program's next step: 2
+      --passthrough           where the kernel can (root's mounts, Linux 6.9 or later), it reads
+                              files that are held here by itself, as fast as the disk. Whoever
+                              has such a file open while it is written elsewhere goes on with
+                              the bytes it had
       --log FILE              where the log goes: $XDG_STATE_HOME/marfa/store.log (which is in
                               ~/.local/state unless you set that), and of another store
                               NAME-MARK.log. One over 8 MiB is set aside as NAME.log.1 when

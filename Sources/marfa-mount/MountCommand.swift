@@ -101,6 +101,7 @@ enum MountCommand {
       var configuration = MountConfiguration(mountPoint: mountPoint, source: copy.path)
       configuration.isReadOnly = copy.isReader
       configuration.options = options.fuseOptions
+      configuration.passesThrough = options.passesThrough
       do throws(MountError) {
         let mounted = try MountedStore.mount(copy, configuration, log: options.log)
         return (copy, mounted, connection)

@@ -11,6 +11,8 @@ struct MountOptions {
   var mountPoint: String
   var isReader: Bool
   var isForeground: Bool
+  /// The kernel reads held files by itself where it can.
+  var passesThrough: Bool
   var asJSON: Bool
   /// The options of libfuse and the kernel.
   var fuseOptions: [String]
@@ -54,6 +56,7 @@ struct MountOptions {
     mountPoint = Locations.absolute(mountPoint)
     isReader = line.has(.reader)
     isForeground = line.has(.foreground)
+    passesThrough = !line.has(.noPassthrough)
     asJSON = line.has(.json)
     fuseOptions = try Values.fuseOptions(line.values(.fuseOptions))
     budget = try line.value(.budget).map { (text) throws(CommandFailure) in try Values.budget(text) }

@@ -115,7 +115,8 @@ enum StatusText {
     let isReader = status["mode"]?.string == "reader"
     lines.add("Mode", isReader ? "reader: nothing can be written" : "writer")
     let passes = mount["passthrough"]?.string == "passthrough"
-    lines.add("Reads", passes ? "passthrough: held files at the disk's own speed" : "ordinary")
+    let why = mount["passthrough_detail"]?.string.map { ": \($0)" } ?? ""
+    lines.add("Reads", passes ? "passthrough: held files at the disk's own speed" : "ordinary\(why)")
     lines.add("Log", mount["log"]?.string ?? "on the terminal it was started from")
   }
 

@@ -80,17 +80,22 @@ public struct MountFacts: Sendable, Equatable {
   public var pid: Int
   /// Since when.
   public var since: Timestamp
-  /// True when files that are held whole are read and written by the kernel itself.
-  public var passthrough: Bool
+  /// Why the kernel does not read held files by itself; `nil` when it does.
+  public var whyNotPassthrough: String?
+  /// How many files it reads so now.
+  public var passing: Int
   /// Where the log is; `nil` when it goes to a terminal.
   public var log: String?
 
   /// All of it.
-  public init(mountPoint: String, pid: Int, since: Timestamp, passthrough: Bool, log: String?) {
+  public init(
+    mountPoint: String, pid: Int, since: Timestamp, whyNotPassthrough: String?, passing: Int, log: String?
+  ) {
     self.mountPoint = mountPoint
     self.pid = pid
     self.since = since
-    self.passthrough = passthrough
+    self.whyNotPassthrough = whyNotPassthrough
+    self.passing = passing
     self.log = log
   }
 
@@ -98,7 +103,8 @@ public struct MountFacts: Sendable, Equatable {
   var json: JSON {
     [
       "mount_point": .string(mountPoint), "pid": .integer(pid), "since": .string(since.iso8601),
-      "passthrough": .string(passthrough ? "passthrough" : "ordinary"), "log": .optional(log),
+      "passthrough": .string(whyNotPassthrough == nil ? "passthrough" : "ordinary"),
+      "passthrough_detail": .optional(whyNotPassthrough), "passthrough_files": .integer(passing), "log": .optional(log),
     ]
   }
 }

@@ -22,16 +22,18 @@ public final class MountedStore: Sendable {
     let isReady = Monitor(false)
     let since = Timestamp.now
     let invalidator = Invalidator()
+    let backing = BackingFiles(wanted: configuration.passesThrough, probe: copy.path + ".lock")
     let session = try MountSession.mount(
-      configuration, FileSystem(copy, invalidator: invalidator), invalidator: invalidator,
-      whenReady: { isReady.update { $0 = true } })
+      configuration, FileSystem(copy, invalidator: invalidator, backing: backing), invalidator: invalidator,
+      backing: backing, whenReady: { isReady.update { $0 = true } })
     let mountPoint = session.mountPoint
     let commands = Commands(
       copy,
       mount: Commands.Mount(
         facts: {
-          // Every read comes through us: kernel passthrough is not used.
-          MountFacts(mountPoint: mountPoint, pid: Int(getpid()), since: since, passthrough: false, log: log)
+          MountFacts(
+            mountPoint: mountPoint, pid: Int(getpid()), since: since, whyNotPassthrough: backing.standing.why,
+            passing: backing.count, log: log)
         }, unmount: { session.requestStop() }))
     var server: ControlServer?
     do throws(Errno) { server = try ControlServer(commands) } catch {

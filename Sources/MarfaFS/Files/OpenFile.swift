@@ -177,6 +177,16 @@ final class OpenFile: Sendable {
   /// Where the bytes are; `nil` for an empty file.
   var descriptor: Descriptor? { facts.withLock { $0.descriptor } }
 
+  /// The bytes, when they are here whole and nobody is writing others.
+  var held: OpenModes.Held? {
+    facts.withLock { facts in
+      guard let node = facts.node, case .blob(let hash) = node.content, let descriptor = facts.descriptor,
+        let size = node.size, facts.size == nil, facts.writers == 0, !facts.isDirty, !facts.isNew
+      else { return nil }
+      return OpenModes.Held(hash: hash, descriptor: descriptor, size: size)
+    }
+  }
+
   /// The bytes that are not all here and are read, when there is no ``descriptor``.
   var elsewhere: BlobHash? { facts.withLock { $0.elsewhere?.hash } }
 

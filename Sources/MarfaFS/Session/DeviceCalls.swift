@@ -12,8 +12,8 @@ func makeDeviceCalls() -> fuse_custom_io {
     return count
   }
   calls.writev = { descriptor, parts, count, driver in
-    if let driver, let parts { complete(UnsafeBufferPointer(start: parts, count: Int(count)), driver) }
-    return Glibc.writev(descriptor, parts, count)
+    guard let driver, let parts else { return Glibc.writev(descriptor, parts, count) }
+    return write(UnsafeBufferPointer(start: parts, count: Int(count)), to: descriptor, driver)
   }
   calls.splice_receive = { from, fromOffset, to, toOffset, size, flags, _ in
     splice(from, fromOffset, to, toOffset, size, flags)
@@ -30,8 +30,17 @@ private func see(_ request: UnsafeRawBufferPointer, _ driver: UnsafeMutableRawPo
   if driver.offered == nil { driver.offered = Greeting.offer(in: request) }
 }
 
-/// Completes the answer to INIT. All that is written later goes by untouched.
-private func complete(_ message: UnsafeBufferPointer<iovec>, _ driver: UnsafeMutableRawPointer) {
+/// Writes a message, and completes the answer to INIT before. All that is written later goes by untouched.
+private func write(
+  _ message: UnsafeBufferPointer<iovec>, to descriptor: CInt, _ driver: UnsafeMutableRawPointer
+) -> Int {
   let driver = Unmanaged<Driver>.fromOpaque(driver).takeUnretainedValue()
-  if driver.isGreeting, let offered = driver.offered { Greeting.complete(message, offered: offered) }
+  var passes: Bool?
+  if driver.isGreeting, let offered = driver.offered {
+    passes = Greeting.complete(message, offered: offered, passthrough: driver.backing.isWanted)
+  }
+  let count = Glibc.writev(descriptor, message.baseAddress, CInt(message.count))
+  // The kernel has taken the answer when this returns, and takes files from then on.
+  if let passes, count >= 0 { driver.backing.agreed(passes) }
+  return count
 }

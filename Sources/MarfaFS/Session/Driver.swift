@@ -15,6 +15,8 @@ final class Driver: Sendable {
 
   /// The filesystem that answers.
   let operations: any FileSystemOperations
+  /// The files that the kernel reads by itself.
+  let backing: BackingFiles
   private let whenReady: @Sendable () -> Void
   private let greeting = Atomic<Int>(Stage.none)
   /// What the kernel offered in its INIT request: `flags` and, above them, `flags2`.
@@ -23,8 +25,12 @@ final class Driver: Sendable {
   private let owed = Atomic<Int>(0)
 
   /// Makes the driver of one session. `whenReady` is called once, when the mount answers.
-  init(_ operations: any FileSystemOperations, whenReady: @escaping @Sendable () -> Void) {
+  init(
+    _ operations: any FileSystemOperations, backing: BackingFiles = BackingFiles(),
+    whenReady: @escaping @Sendable () -> Void
+  ) {
     self.operations = operations
+    self.backing = backing
     self.whenReady = whenReady
   }
 

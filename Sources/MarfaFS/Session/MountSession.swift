@@ -16,6 +16,8 @@ public struct MountConfiguration: Sendable {
   /// How many bytes the kernel reads ahead of a program that reads in order, and at most asks for in one read; `nil` for
   /// its own setting, 128 KiB, which only root can raise. It also reads so much around a page of a mapped file.
   public var readAhead: Int?
+  /// The kernel is to read held files by itself where it can (passthrough).
+  public var passesThrough = true
   /// How many seconds the end may take before what is stuck is left behind.
   public var stopLimit = 5.0
   /// How many seconds of these open files and calls under way are given to end by themselves.
@@ -58,22 +60,26 @@ public final class MountSession: Sendable {
   private let driver: Driver
   private let workers: Workers
   private let invalidator: Invalidator
+  private let backing: BackingFiles
   private let whenStopping: @Sendable () -> Void
   private let state = Monitor(State())
 
   /// Mounts a filesystem.
   ///
   /// - `invalidator`: it tells the kernel of changes from now until the end.
+  /// - `backing`: through it files are given to the kernel to read by itself, from when the mount answers until the end.
   /// - `whenReady` is called once, from another thread, when the mount answers.
   /// - `whenStopping` is called once, from another thread, when the end begins: replies that wait for something should be
   ///   answered now, since nobody waits for them any more.
   static func mount(
     _ configuration: MountConfiguration, _ operations: any FileSystemOperations, invalidator: Invalidator,
-    workers limits: Workers.Limits = Workers.Limits(), whenReady: @escaping @Sendable () -> Void = {},
+    backing: BackingFiles = BackingFiles(), workers limits: Workers.Limits = Workers.Limits(),
+    whenReady: @escaping @Sendable () -> Void = {},
     whenStopping: @escaping @Sendable () -> Void = {}
   ) throws(MountError) -> MountSession {
     let path = try MountPoint.prepare(configuration.mountPoint)
-    let driver = Driver(operations) {
+    let driver = Driver(operations, backing: backing) {
+      backing.tryOut()
       if let readAhead = configuration.readAhead { MountPoint.setReadAhead(readAhead, at: path) }
       whenReady()
     }
@@ -85,8 +91,9 @@ public final class MountSession: Sendable {
     let entry = try? MountTable.top(at: path)
     let mount = MountSession(
       configuration, path, device: entry?.device ?? "", session, driver, Workers(session, driver, limits: limits),
-      invalidator, whenStopping)
+      invalidator, backing, whenStopping)
     do throws(Errno) { try mount.start() } catch {
+      backing.stop()
       _ = MountPoint.detach(path, device: mount.device)
       Library.destroy(session, driver)
       throw .refused("no thread can be started: \(error)")
@@ -96,7 +103,8 @@ public final class MountSession: Sendable {
 
   private init(
     _ configuration: MountConfiguration, _ path: String, device: String, _ session: SessionHandle, _ driver: Driver,
-    _ workers: Workers, _ invalidator: Invalidator, _ whenStopping: @escaping @Sendable () -> Void
+    _ workers: Workers, _ invalidator: Invalidator, _ backing: BackingFiles,
+    _ whenStopping: @escaping @Sendable () -> Void
   ) {
     self.configuration = configuration
     mountPoint = path
@@ -105,10 +113,12 @@ public final class MountSession: Sendable {
     self.driver = driver
     self.workers = workers
     self.invalidator = invalidator
+    self.backing = backing
     self.whenStopping = whenStopping
   }
 
   private func start() throws(Errno) {
+    backing.attach(session)
     try workers.start()
     invalidator.start(session)
     startThread(named: "marfa-mount") { self.supervise() }
@@ -153,6 +163,7 @@ public final class MountSession: Sendable {
     session.exit()
     let haveWorkersEnded = workers.stop(by: deadline)
     let unanswered = waitForReplies(by: deadline)
+    backing.stop()
     if hasInvalidatorEnded && haveWorkersEnded && unanswered == 0 {
       Library.destroy(session, driver)
     } else {

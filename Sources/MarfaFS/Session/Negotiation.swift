@@ -28,6 +28,9 @@ func negotiate(_ connection: UnsafeMutablePointer<fuse_conn_info>) {
 private enum InitFlag {
   static let parallelDirectoryOperations: UInt64 = 1 << 18
   static let handleKillPrivileges2: UInt64 = 1 << 28
+  /// `flags2` counts.
+  static let extended: UInt64 = 1 << 30
+  static let passthrough: UInt64 = 1 << 37
 }
 
 /// The INIT request and reply as they go by, on their way between the kernel and libfuse.
@@ -35,7 +38,7 @@ private enum InitFlag {
 /// libfuse writes the reply itself, and up to 3.16 leaves out flags that it says it has set: without
 /// `FUSE_PARALLEL_DIROPS` the kernel looks up one name of a directory at a time, so that one slow lookup stops all others
 /// there. And it knows nothing of `FUSE_HANDLE_KILLPRIV_V2`, without which the kernel asks for `security.capability` before
-/// every single write.
+/// every single write. Nor, up to 3.16, of passthrough; later ones do, and ours is still this one way.
 enum Greeting {
   private static let headerSize = 40
   private static let initOperation: UInt32 = 26
@@ -54,16 +57,28 @@ enum Greeting {
   }
 
   /// Adds to the reply what was offered, we want, and libfuse left out. `message` is what is being written to the kernel:
-  /// anything but a good reply to INIT is left alone.
-  static func complete(_ message: UnsafeBufferPointer<iovec>, offered: UInt64) {
+  /// anything but a good reply to INIT is left alone, and answered with `nil`. Otherwise the answer is whether the kernel
+  /// is to read files by itself, which is asked of it when `passthrough` is wanted and it offers that.
+  static func complete(_ message: UnsafeBufferPointer<iovec>, offered: UInt64, passthrough: Bool) -> Bool? {
     // Header: length, error, unique (0: a notice of ours); body: major, minor, max_readahead, flags, …
     guard message.count == 2, message[0].iov_len == 16, let header = message[0].iov_base,
       message[1].iov_len == replySize, let body = message[1].iov_base,
       header.loadUnaligned(fromByteOffset: 4, as: Int32.self) == 0,
       header.loadUnaligned(fromByteOffset: 8, as: UInt64.self) != 0
-    else { return }
+    else { return nil }
+    func add(_ flags: UInt64, at offset: Int) {
+      let there = body.loadUnaligned(fromByteOffset: offset, as: UInt32.self)
+      body.storeBytes(of: there | UInt32(truncatingIfNeeded: flags), toByteOffset: offset, as: UInt32.self)
+    }
     let wanted = InitFlag.parallelDirectoryOperations | InitFlag.handleKillPrivileges2
-    let flags = body.loadUnaligned(fromByteOffset: 12, as: UInt32.self)
-    body.storeBytes(of: flags | UInt32(truncatingIfNeeded: wanted & offered), toByteOffset: 12, as: UInt32.self)
+    add(wanted & offered, at: 12)
+    // …, flags2 at 32, max_stack_depth at 36: how many filesystems may be stacked with this one. On ours, what is read
+    // through lies on none that is stacked itself.
+    let needed = InitFlag.extended | InitFlag.passthrough
+    guard passthrough, offered & needed == needed else { return false }
+    add(InitFlag.extended, at: 12)
+    add(InitFlag.passthrough >> 32, at: 32)
+    body.storeBytes(of: 1, toByteOffset: 36, as: UInt32.self)
+    return true
   }
 }

@@ -139,18 +139,44 @@ extension Reply where Answer == LinkAnswer {
   }
 }
 
+/// The kernel's own flags of an answer to an open (linux/fuse.h).
+private enum OpenFlag {
+  static let noFlush: UInt32 = 1 << 5
+  static let passthrough: UInt32 = 1 << 7
+}
+
 extension Reply where Answer == OpenAnswer {
   /// It is open, under this handle.
   ///
   /// - `keepCache`: what the kernel has cached of the file stays good.
   /// - `directIO`: past the page cache, each read and write comes here.
   /// - `cacheReaddir`: for a directory, the kernel may keep what it lists; with `keepCache` also what it kept before.
+  /// - `isReadOnly`: nothing is written through it, so that closing it need not be told.
   consuming func opened(
-    handle: UInt64, keepCache: Bool = false, directIO: Bool = false, cacheReaddir: Bool = false
+    handle: UInt64, keepCache: Bool = false, directIO: Bool = false, cacheReaddir: Bool = false,
+    isReadOnly: Bool = false
   ) -> Delivery {
     var info = fuse_file_info(handle: handle, keepCache: keepCache, directIO: directIO)
     info.cache_readdir = cacheReaddir ? 1 : 0
+    info.noflush = isReadOnly ? 1 : 0
     let delivery = Self.send(request) { fuse_reply_open($0, &info) }
+    discard self
+    return delivery
+  }
+
+  /// It is open for reading, and the kernel reads it by itself from the file that it knows by this number.
+  ///
+  /// Written here and not by libfuse, which has a word for it from 3.17 on only.
+  consuming func opened(handle: UInt64, passingThrough number: CInt) -> Delivery {
+    // struct fuse_open_out: the handle, the flags, the number.
+    var flags = OpenFlag.passthrough | OpenFlag.noFlush
+    var number = number
+    let delivery = withUnsafeTemporaryAllocation(byteCount: 16, alignment: 8) { buffer in
+      buffer.storeBytes(of: handle, as: UInt64.self)
+      withUnsafeBytes(of: &flags) { buffer[8..<12].copyBytes(from: $0) }
+      withUnsafeBytes(of: &number) { buffer[12..<16].copyBytes(from: $0) }
+      return Self.send(request) { fuse_reply_buf($0, buffer.baseAddress, buffer.count) }
+    }
     discard self
     return delivery
   }

@@ -41,7 +41,8 @@ final class Served: Sendable {
 
   /// What the mount, if there were one, would say of itself.
   static let facts = MountFacts(
-    mountPoint: "/mnt/trip", pid: Int(getpid()), since: Timestamp(nanoseconds: 0), passthrough: false,
+    mountPoint: "/mnt/trip", pid: Int(getpid()), since: Timestamp(nanoseconds: 0),
+    whyNotPassthrough: "it is not wanted", passing: 0,
     log: "/var/log/marfa.log")
 
   init(limits: ControlServer.Limits = ControlServer.Limits()) throws {

@@ -206,7 +206,11 @@ final class SocketSession {
 }
 
 @Suite("The answer to INIT") struct GreetingTests {
-  private func reply(flags: UInt32, error: Int32 = 0, unique: UInt64 = 1, size: Int = 64, offered: UInt64) -> UInt32 {
+  /// The reply as the kernel gets it, and whether it passes files through then.
+  private func answer(
+    flags: UInt32, error: Int32 = 0, unique: UInt64 = 1, size: Int = 64, offered: UInt64, passthrough: Bool = false
+  ) -> (words: [UInt32], passes: Bool?) {
+    var passes: Bool?
     var header = [UInt8](repeating: 0, count: 16)
     var body = [UInt8](repeating: 0, count: size)
     header.withUnsafeMutableBytes { header in
@@ -218,10 +222,17 @@ final class SocketSession {
           iovec(iov_base: header.baseAddress, iov_len: header.count),
           iovec(iov_base: body.baseAddress, iov_len: body.count),
         ]
-        parts.withUnsafeBufferPointer { Greeting.complete($0, offered: offered) }
+        passes = parts.withUnsafeBufferPointer {
+          Greeting.complete($0, offered: offered, passthrough: passthrough)
+        }
       }
     }
-    return body.withUnsafeBytes { $0.load(fromByteOffset: 12, as: UInt32.self) }
+    return (body.withUnsafeBytes { Array($0.bindMemory(to: UInt32.self)) }, passes)
+  }
+
+  /// The first of the reply's two words of flags.
+  private func reply(flags: UInt32, error: Int32 = 0, unique: UInt64 = 1, size: Int = 64, offered: UInt64) -> UInt32 {
+    answer(flags: flags, error: error, unique: unique, size: size, offered: offered).words[3]
   }
 
   @Test("is completed by what the kernel offers, and by nothing else")
@@ -236,6 +247,21 @@ final class SocketSession {
     #expect(reply(flags: 1, error: -EPROTO, offered: .max) == 1)
     #expect(reply(flags: 1, unique: 0, offered: .max) == 1)
     #expect(reply(flags: 1, size: 24, offered: .max) == 1)
+  }
+
+  @Test("asks for passthrough when it is wanted and offered, and says then how deep filesystems may be stacked")
+  func passthrough() {
+    let offered: UInt64 = 1 << 30 | 1 << 37
+    let asked = answer(flags: 1, offered: offered, passthrough: true)
+    #expect(asked.passes == true && asked.words[3] == 1 | 1 << 30)
+    #expect(asked.words[8] == 1 << 5 && asked.words[9] == 1)
+    for (offered, isWanted) in [(offered, false), (1 << 37, true), (1 << 30, true), (0, true)] {
+      let other = answer(flags: 1, offered: offered, passthrough: isWanted)
+      #expect(other.passes == false && other.words[3] == 1)
+      #expect(other.words[8] == 0 && other.words[9] == 0)
+    }
+    let refused = answer(flags: 1, error: -EPROTO, offered: offered, passthrough: true)
+    #expect(refused.passes == nil && refused.words.allSatisfy { $0 == 0 || $0 == 1 })
   }
 
   @Test("is to a request that is read no further than it reaches")

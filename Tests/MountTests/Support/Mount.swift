@@ -32,7 +32,7 @@ final class Mount {
   /// Mounts it, and waits until it answers.
   @discardableResult
   func start(_ options: [String] = [], sourceLocation: SourceLocation = #_sourceLocation) throws -> Started {
-    let outcome = try command(["mount"] + options + ["--json", "--log", log, store, point])
+    let outcome = try command(["mount"] + options + Machine.options + ["--json", "--log", log, store, point])
     guard outcome.status == 0 else {
       Issue.record("the mount did not start\n\(outcome)\n\(logText)", sourceLocation: sourceLocation)
       throw TestError("the mount did not start")
