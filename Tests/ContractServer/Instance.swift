@@ -225,7 +225,7 @@ extension Instance: EventSource {
     -> (events: [(id: Int64, name: String, data: String)], last: Int64)
   {
     books.update { books in
-      (try? books.events(after: cursor, limit: limit, for: actor, types: types)) ?? ([], cursor)
+      (try? books.events(after: cursor, limit: limit, for: actor, types: types)) ?? (events: [], last: cursor)
     }
   }
 

@@ -64,11 +64,13 @@ struct Saving: Sendable, CustomTestStringConvertible {
       needs: "rsync"),
     Saving(name: "dd conv=notrunc,fsync", script: "printf new | dd of=doc.txt conv=notrunc,fsync status=none"),
   ]
+  /// Those whose programs are here.
+  static let possible = all.filter { $0.isPossible }
 }
 
 @Suite("A file saved by a program", .enabled(if: Machine.canMount, Machine.needsMount))
 struct SavingTests {
-  @Test("keeps its id, edges, tags and attributes, and is sent once", arguments: Saving.all.filter { $0.isPossible })
+  @Test("keeps its id, edges, tags and attributes, and is sent once", arguments: Saving.possible)
   func keepsWhatItIs(_ saving: Saving) throws {
     try withMount { mount in
       try mount.shell(
