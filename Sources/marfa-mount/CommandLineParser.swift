@@ -11,7 +11,7 @@ enum Command: String, CaseIterable {
     case .mount:
       [
         .server, .keyFile, .type, .tier, .reader, .foreground, .fuseOptions, .budget, .keep, .localNames,
-        .directoryType, .settle, .noPassthrough, .log, .json, .readyDescriptor,
+        .directoryType, .settle, .passthrough, .log, .json, .readyDescriptor,
       ]
     case .unmount: [.force, .json]
     case .status, .cache, .hydrate, .retry, .pause, .resume: [.json]
@@ -35,7 +35,7 @@ enum CommandOption: String, CaseIterable {
   case directoryType = "directory-type"
   case keyFile = "key-file"
   case localNames = "local-names"
-  case noPassthrough = "no-passthrough"
+  case passthrough
   /// `-o`, which has no long name, as with any mount.
   case fuseOptions = "o"
   /// Between the command and the process it starts; nobody else gives it.
@@ -55,7 +55,7 @@ enum CommandOption: String, CaseIterable {
   /// What its value is called; `nil` when it takes none.
   var value: String? {
     switch self {
-    case .all, .force, .foreground, .help, .json, .noPassthrough, .reader, .version, .wait: nil
+    case .all, .force, .foreground, .help, .json, .passthrough, .reader, .version, .wait: nil
     case .budget: "default|keep-all|SIZE"
     case .directoryType, .type: "TYPE"
     case .fuseOptions: "OPTIONS"

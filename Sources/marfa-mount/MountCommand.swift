@@ -57,7 +57,8 @@ enum MountCommand {
       guard mounted.waitUntilReady(), isAnswered(mounted.mountPoint) else {
         throw CommandFailure(
           .environment, "mount_failed",
-          "\(mounted.mountPoint) was mounted and ended at once\(options.readyDescriptor == nil ? "" : ": the log says why")")
+          "\(mounted.mountPoint) was mounted and ended at once\(options.readyDescriptor == nil ? "" : ": the log says why")"
+        )
       }
       // Not before: what a server says of the mount's files, the kernel is to be told.
       try server.connect(copy)
@@ -78,10 +79,11 @@ enum MountCommand {
     }
   }
 
-  /// The kernel and libfuse may still disagree once the one has said what it offers: asking the mount tells.
+  /// The kernel and libfuse may still disagree once the one has said what it offers: asking the mount tells. What answers
+  /// is to be another filesystem than the one above, not the folder beneath a mount that is gone again.
   private static func isAnswered(_ folder: String) -> Bool {
-    var facts = statvfs()
-    return statvfs(folder, &facts) == 0
+    var (inside, above) = (stat(), stat())
+    return stat(folder, &inside) == 0 && stat(folder + "/..", &above) == 0 && inside.st_dev != above.st_dev
   }
 
   /// Looks at the folder before anything is made, opens the store, and mounts it.

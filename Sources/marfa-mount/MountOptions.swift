@@ -56,7 +56,7 @@ struct MountOptions {
     mountPoint = Locations.absolute(mountPoint)
     isReader = line.has(.reader)
     isForeground = line.has(.foreground)
-    passesThrough = !line.has(.noPassthrough)
+    passesThrough = line.has(.passthrough)
     asJSON = line.has(.json)
     fuseOptions = try Values.fuseOptions(line.values(.fuseOptions))
     budget = try line.value(.budget).map { (text) throws(CommandFailure) in try Values.budget(text) }

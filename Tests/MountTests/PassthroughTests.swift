@@ -7,7 +7,7 @@ extension Machine {
   fileprivate static let passesThrough: Bool = {
     guard canMount, isRoot, let mount = try? Mount() else { return false }
     defer { mount.end() }
-    guard (try? mount.start()) != nil, let way = try? reads(mount) else { return false }
+    guard (try? mount.start(["--passthrough"])) != nil, let way = try? reads(mount) else { return false }
     try? mount.unmount()
     return way.hasPrefix("passthrough")
   }()
@@ -31,14 +31,14 @@ private func passing(_ mount: Mount) throws -> Int {
   "A held file that the kernel reads by itself", .serialized,
   .enabled(if: Machine.passesThrough, "needs root, and a kernel that passes files through (Linux 6.9)"))
 struct PassthroughTests {
-  @Test("is said to be in the status, and so is why it is not")
+  @Test("is said to be in the status, and so is why it is not: nobody asked for it")
   func said() throws {
-    try withMount { mount in
+    try withMount("--passthrough") { mount in
       #expect(try reads(mount) == "passthrough: held files at the disk's own speed")
       let json = try mount.command(["status", mount.store, "--json"]).output
       #expect(json.contains("\"passthrough\":\"passthrough\"") && json.contains("\"passthrough_detail\":null"))
-      try mount.remount(["--no-passthrough"])
-      #expect(try reads(mount) == "ordinary: passthrough is turned off")
+      try mount.remount()
+      #expect(try reads(mount) == "ordinary: passthrough is off; --passthrough turns it on")
       let other = try mount.command(["status", mount.store, "--json"]).output
       #expect(other.contains("\"passthrough\":\"ordinary\""), "\(other)")
       try mount.shell("mkdir item; head -c 3000000 /dev/urandom > $1/f; cp $1/f item/; sleep 0.2; cmp $1/f item/f")
@@ -47,7 +47,7 @@ struct PassthroughTests {
 
   /// A file of three million bytes in the mount and outside, and a reader that has it open on 3.
   private func withReader(_ script: String) throws {
-    try withMount { mount in
+    try withMount("--passthrough") { mount in
       try mount.shell(
         """
         mkdir item; head -c 3000000 /dev/urandom > $1/old; cp $1/old item/f; cp $1/old $1/new
@@ -128,12 +128,12 @@ struct PassthroughTests {
 
   @Test("is read by one second mount as it was when it was opened there, and by the next open as it is")
   func secondMount() throws {
-    try withMount { writer in
+    try withMount("--passthrough") { writer in
       try writer.shell("mkdir item; head -c 3000000 /dev/urandom > $1/old; cp $1/old item/f; sleep 0.3")
       let reader = try Mount()
       defer { reader.end() }
       reader.store = writer.store
-      try reader.start()
+      try reader.start(["--passthrough"])
       let old = try Data(contentsOf: URL(fileURLWithPath: writer.outside + "/old"))
       #expect(eventually { (try? reader.read("item/f")) == old })
       var open: [File] = []
@@ -161,7 +161,7 @@ struct PassthroughTests {
     "is replaced elsewhere while it is open: who has it reads it to its end as it was, who opens it has the new one")
   func replaced() throws {
     let served = try Served()
-    try served.withMount { mount in
+    try served.withMount(["--passthrough"]) { mount in
       try mount.shell(
         """
         mkdir x; for n in 0 1; do head -c 2500000 /dev/urandom > $1/$n; cp $1/$n x/$n; done; cp $1/0 x/f; sleep 0.3

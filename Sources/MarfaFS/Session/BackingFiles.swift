@@ -114,7 +114,7 @@ extension BackingFiles.Standing {
   var why: String? {
     switch self {
     case .inUse: nil
-    case .off: "passthrough is turned off"
+    case .off: "passthrough is off; --passthrough turns it on"
     case .waiting: "the kernel has not answered yet"
     case .notOffered: "the kernel has no passthrough: Linux 6.9 or later has"
     case .notPermitted: "passthrough needs the right to administer the system (CAP_SYS_ADMIN)"

@@ -17,7 +17,7 @@ public struct MountConfiguration: Sendable {
   /// its own setting, 128 KiB, which only root can raise. It also reads so much around a page of a mapped file.
   public var readAhead: Int?
   /// The kernel is to read held files by itself where it can (passthrough).
-  public var passesThrough = true
+  public var passesThrough = false
   /// How many seconds the end may take before what is stuck is left behind.
   public var stopLimit = 5.0
   /// How many seconds of these open files and calls under way are given to end by themselves.

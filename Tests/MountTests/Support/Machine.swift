@@ -15,7 +15,7 @@ enum Machine {
     return ["release", "debug"].map { "\(folder)/.build/\($0)/marfa-mount" }.first { access($0, X_OK) == 0 }
   }()
 
-  /// Options that every mount of a test gets, so that all can be run another way: `MARFA_MOUNT_OPTIONS=--no-passthrough`.
+  /// Options that every mount of a test gets, so that all can be run another way: `MARFA_MOUNT_OPTIONS=--passthrough`.
   static let options: [String] = {
     let words = getenv("MARFA_MOUNT_OPTIONS").map { String(cString: $0) } ?? ""
     return words.split(separator: " ").map { String($0) }

@@ -33,14 +33,15 @@ final class Served {
 
   /// Mounts for one test, as `withMount` does.
   func withMounts(
-    _ count: Int, sourceLocation: SourceLocation = #_sourceLocation, _ body: ([Mount]) throws -> Void
+    _ count: Int, _ more: [String] = [], sourceLocation: SourceLocation = #_sourceLocation,
+    _ body: ([Mount]) throws -> Void
   ) throws {
     var mounts: [Mount] = []
     defer { for mount in mounts { mount.end() } }
     for _ in 0..<count {
       let mount = try Mount()
       mounts.append(mount)
-      try mount.start(options, sourceLocation: sourceLocation)
+      try mount.start(options + more, sourceLocation: sourceLocation)
       #expect(mount.isOnline(), "\(mount.logText)", sourceLocation: sourceLocation)
     }
     try body(mounts)
@@ -52,8 +53,10 @@ final class Served {
     #expect(server.violations.isEmpty, "\(server.violations)", sourceLocation: sourceLocation)
   }
 
-  func withMount(sourceLocation: SourceLocation = #_sourceLocation, _ body: (Mount) throws -> Void) throws {
-    try withMounts(1, sourceLocation: sourceLocation) { try body($0[0]) }
+  func withMount(
+    _ more: [String] = [], sourceLocation: SourceLocation = #_sourceLocation, _ body: (Mount) throws -> Void
+  ) throws {
+    try withMounts(1, more, sourceLocation: sourceLocation) { try body($0[0]) }
   }
 }
 
