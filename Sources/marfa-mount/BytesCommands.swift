@@ -66,6 +66,8 @@ enum BytesCommands {
       let result = try fetch(request.target, request.arguments, &keep)
       for key in done.members.map(\.key) { done[key] = .integer(done.count(key) + result.count(key)) }
     }
+    // Several requests may be to several stores; what is said to do is for the first.
+    let store = requests[0].target.store
     let failed = done.count("failed")
     let notKept = done.count("not_kept")
     guard failed == 0 else {
@@ -73,12 +75,13 @@ enum BytesCommands {
         throw CommandFailure(
           .refused, "over_budget",
           "\(notKept == 1 ? "1 file does" : "\(notKept) files do") not stay on this device: the budget has no room. "
-            + "Choose a larger one with \"marfa-mount budget SIZE\", or pin the files",
+            + "Choose a larger one with \"\(CommandHint("budget", "SIZE", store: store))\", or pin the files",
           details: ["fetched": .object(done)])
       }
       throw CommandFailure(
         .environment, "not_fetched",
-        "\(failed) files could not be fetched; \"marfa-mount cache\" says why", details: ["fetched": .object(done)])
+        "\(failed) files could not be fetched; \"\(CommandHint("cache", store: store))\" says why",
+        details: ["fetched": .object(done)])
     }
     try Output.print(
       line.has(.json)
@@ -114,7 +117,12 @@ enum BytesCommands {
       if let end = try call.answer(within: 0.2) {
         keep = end["keep"]?.string ?? ""
         // One that failed alone says how.
-        if end.count("files") <= 1, let failure = end["error"].flatMap({ CommandFailure($0) }) { throw failure }
+        if end.count("files") <= 1, var failure = end["error"].flatMap({ CommandFailure($0) }) {
+          if failure.code == "over_budget" {
+            failure.message += ": \"\(CommandHint("budget", "SIZE", store: target.store))\""
+          }
+          throw failure
+        }
         return end
       }
       guard let now = try? access.run(ControlRequest("fetching", ["key": key])) else { continue }

@@ -164,7 +164,8 @@ enum MountCommand {
     switch error {
     case .missing where isFolder, .notDirectory where isFolder:
       return CommandLineParser.usage(
-        "the store comes first, then the folder: marfa-mount \(options.mountPoint) \(options.store)")
+        "the store comes first, then the folder: "
+          + "\(CommandHint(mounting: options.mountPoint, at: options.store))")
     default: return CommandFailure(error)
     }
   }
@@ -204,12 +205,13 @@ enum MountReport {
       lines.append("It is a reader: nothing can be written here.")
     }
     lines += ServerConnection.text(facts)
+    let status = CommandHint("status", store: facts["store"]?.string ?? "")
     if let recovered = facts["recovered"]?.array?.count {
       lines.append(
         recovered == 1
-          ? "What a file had that was being written when a process ended was kept: see \"marfa-mount status\"."
+          ? "What a file had that was being written when a process ended was kept: see \"\(Output.safe("\(status)"))\"."
           : "What \(recovered) files had that were being written when a process ended was kept: "
-            + "see \"marfa-mount status\".")
+            + "see \"\(Output.safe("\(status)"))\".")
     }
     if facts["log"]?.string != nil { lines.append("The log is at \(word("log"))") }
     return lines.joined(separator: "\n")

@@ -107,7 +107,7 @@ enum StatusText {
       return lines.add(
         "Mounted",
         isDead
-          ? "at \(point), but its process has ended; mount there again, or: marfa-mount unmount \(point)"
+          ? "at \(point), but its process has ended; mount there again, or: \(CommandHint(unmounting: point))"
           : "at \(point), by a process that can't be asked")
     }
     lines.add("Mounted", "at \(point)")

@@ -105,7 +105,9 @@ enum StoreAccess {
     } catch {
       guard error == .notFound else { throw CommandFailure(.io(error, store)) }
       throw CommandFailure(
-        .store, "no_store", "there is no store at \(store). Mounting it makes one: marfa-mount \(store) FOLDER")
+        .store, "no_store",
+        "there is no store at \(store). Mounting it makes one: "
+          + "\(CommandHint(mounting: store, at: "FOLDER"))")
     }
     var options = WorkingCopy.Options()
     options.reader = reader

@@ -261,7 +261,9 @@ struct ServerTests {
       #expect(wait.status == 4 && wait.errors.contains("refused"), "\(wait)")
       let queue = try mount.command(["queue", mount.point]).output
       #expect(queue.contains("x/f (") && queue.contains("f attached-to x"), "\(queue)")
-      let write = try #require(why?.split(separator: "discard ").last?.split(separator: "\"").first)
+      let write = try #require(why?.split(separator: "discard ").last?.split(separator: " ").first)
+      // It says which store, and can be copied as it is.
+      #expect(why?.contains("discard \(write) --store \(mount.store)\"") == true, "\(why ?? "")")
       #expect(try mount.command(["discard", String(write), "--store", mount.store]).status == 0)
       #expect(try mount.attribute("user.marfa.upload", of: "x/f") == "local")
       #expect(try mount.text("x/f") == "bytes\n")
@@ -284,7 +286,7 @@ struct ServerTests {
     try mount.shell("ls -l trip")
     func held(_ name: String) throws -> Bool { try mount.attribute("user.marfa.held", of: "trip/\(name)") == "yes" }
     let large = try mount.command(["fetch", mount.point + "/trip/large"])
-    #expect(large.status == 1 && large.errors.contains("budget"), "\(large)")
+    #expect(large.status == 1 && large.errors.contains("marfa-mount budget SIZE --store \(mount.store)\""), "\(large)")
     #expect(try run(["setfattr", "-n", "user.marfa.held", "-v", "yes", mount.point + "/trip/large"]).status != 0)
     #expect(try mount.attribute("user.marfa.held_bytes", of: "trip/large") == "0", "nothing of it was brought")
     let one = try mount.command(["fetch", mount.point + "/trip/a"])

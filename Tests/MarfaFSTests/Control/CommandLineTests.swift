@@ -157,6 +157,19 @@ struct UnmountedCommandTests {
     #expect(!home.names.contains("trips.db.sock"))
   }
 
+  @Test("is named in what one is told to do, unless it is the one meant without a name")
+  func hints() throws {
+    let home = try Home()
+    let store = try home.store("my trips.db")
+    #expect(try home.marfa("release", "--store", store).output.contains("\"marfa-mount queue '\(store)'\" shows it"))
+    #expect(
+      try home.marfa("discard", "x", "--store", "my trips.db").output
+        .contains("\"marfa-mount queue '\(store)'\" shows them"))
+    #expect(try home.marfa("release").output.contains("\"marfa-mount queue\" shows it"))
+    #expect(
+      try home.marfa("resume", store).output.contains("Mount it: marfa-mount '\(store)' FOLDER"))
+  }
+
   @Test("is not made by looking for it")
   func missing() throws {
     let home = try Home()
