@@ -72,7 +72,12 @@ struct CommandLineTests {
   func version() throws {
     let home = try Home()
     #expect(try home.marfa("--version").output.hasPrefix("marfa-mount "))
-    #expect(try home.marfa("-h") == home.marfa("help"))
+    let overview = try home.marfa("help")
+    #expect(try home.marfa("-h") == overview)
+    for words in ["marfa-mount --version", "marfa-mount help [COMMAND]", "evict ITEM...|--all"] {
+      #expect(overview.output.contains(words))
+    }
+    #expect(try home.marfa("queue", "--help").output.contains("with 5"))
   }
 
   @Test("says what failed as JSON when JSON is asked for, and on standard error")
