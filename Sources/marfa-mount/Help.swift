@@ -105,8 +105,9 @@ enum Help {
 
       --server URL            the server to follow and to send to. Once it has answered, the store
                               is bound to it, and follows it at every mount without being told
-      --key-file FILE         where the key is: in this file, alone. Otherwise it is taken from
-                              MARFA_API_KEY, or from the systemd credential "marfa-key"
+      --key-file FILE         where the key is: in this file, alone; - is standard input.
+                              Otherwise it is taken from MARFA_API_KEY, or from the systemd
+                              credential "marfa-key"
       --type TYPE             bring this type of item and those under it; may be given again.
                               Otherwise every type comes. The store keeps the choice
       --tier library|feed|all bring this tier: library; the store keeps the choice

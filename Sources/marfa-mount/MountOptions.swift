@@ -19,8 +19,12 @@ struct MountOptions {
   var tree: Tree.Settings
   /// The server it is to follow, as it was given.
   var server: Origin?
-  /// Where its key is, from the root.
+  /// Where its key is, from the root; `-` for standard input.
   var keyFile: String?
+  /// The key from there, once it was read: a pipe has it only once.
+  var key: FoundCredential?
+  /// Where the command that started this process hands the key on.
+  var keyDescriptor: CInt?
   /// The types to bring from there; `nil` when none were named.
   var types: [String]?
   /// The tier to bring.
@@ -68,11 +72,12 @@ struct MountOptions {
       tree.directoryType = type
     }
     server = try line.value(.server).map { (text) throws(CommandFailure) in try Values.server(text) }
-    keyFile = line.value(.keyFile).map { Locations.absolute($0) }
+    keyFile = line.value(.keyFile).map { $0 == "-" ? $0 : Locations.absolute($0) }
     types = line.has(.type) ? try Values.types(line.values(.type)) : nil
     tier = try line.value(.tier).map { (text) throws(CommandFailure) in try Values.tier(text) }
     log = line.value(.log).map { Locations.absolute($0) }
     readyDescriptor = line.value(.readyDescriptor).flatMap { CInt($0) }
+    keyDescriptor = line.value(.keyDescriptor).flatMap { CInt($0) }
     words = []
     for option in line.command.options where option != .foreground && option != .json && option != .log {
       words += line.values(option).flatMap { option.value == nil ? [option.spelling] : [option.spelling, $0] }
@@ -90,9 +95,10 @@ struct MountOptions {
     throw CommandLineParser.usage("a reader looks at what is here and asks no server: leave out \(first.spelling)")
   }
 
-  /// The command line of the process in the background. It holds where the key is, never the key.
-  func background(readyDescriptor: CInt, log: String) -> [String] {
-    ["mount", "--foreground", CommandOption.readyDescriptor.spelling, String(readyDescriptor), "--log", log] + words
+  /// The command line of the process in the background. It holds where the key was, never the key.
+  func background(readyDescriptor: CInt, keyDescriptor: CInt?, log: String) -> [String] {
+    ["mount", "--foreground", CommandOption.readyDescriptor.spelling, String(readyDescriptor), "--log", log]
+      + (keyDescriptor.map { [CommandOption.keyDescriptor.spelling, String($0)] } ?? []) + words
       + ["--"] + (isDefaultStore ? [mountPoint] : [store, mountPoint])
   }
 
