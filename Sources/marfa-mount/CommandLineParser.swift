@@ -184,12 +184,12 @@ enum CommandLineParser {
           + "Put it into a file that only you can read, and name that: --key-file FILE")
     }
     let known = allowed(in: line).filter { $0.isPublic && $0 != .fuseOptions }.map { $0.rawValue }
-    if let near = Spelling.nearest(to: String(name), among: known) {
-      return usage("\"\(line.command.rawValue)\" has no option \(spelling). Did you mean --\(near)?")
-    }
     if !others.isEmpty {
       let words = others.map { $0.rawValue }.joined(separator: ", ")
       return usage("\(spelling) is an option of \(words), not of \(line.command.rawValue)")
+    }
+    if let near = Spelling.nearest(to: String(name), among: known) {
+      return usage("\"\(line.command.rawValue)\" has no option \(spelling). Did you mean --\(near)?")
     }
     return usage("\"\(line.command.rawValue)\" has no option \(spelling)")
   }
@@ -200,6 +200,9 @@ enum CommandLineParser {
 
 /// Finds what somebody may have meant.
 enum Spelling {
+  /// What other programs call our commands.
+  static let otherWords = ["umount": "unmount", "eject": "unmount", "version": "--version", "sync": "queue --wait"]
+
   /// The word that differs least, when that is little.
   static func nearest(to word: String, among words: [String]) -> String? {
     let limit = word.count <= 3 ? 1 : 2

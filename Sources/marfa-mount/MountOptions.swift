@@ -1,3 +1,4 @@
+import Glibc
 import MarfaEngine
 import MarfaFS
 
@@ -54,7 +55,7 @@ struct MountOptions {
         "mount takes a store and a folder, and was given \(line.operands.count) words; quote names with blanks in them")
     }
     for word in line.operands where word.isEmpty { throw CommandLineParser.usage("an empty name is no path") }
-    store = Locations.canonicalStore(store)
+    store = try Self.storeOutsideMounts(Locations.canonicalStore(store))
     mountPoint = Locations.absolute(mountPoint)
     isReader = line.has(.reader)
     isForeground = line.has(.foreground)
@@ -66,7 +67,7 @@ struct MountOptions {
     if let text = line.value(.localNames) { tree.localNames = try Values.localNames(text) }
     if let text = line.value(.settle) { tree.settling = try Values.settling(text) }
     if let type = line.value(.directoryType) {
-      guard !type.isEmpty, type != "*", !FileTypes.isFileType(type) else {
+      guard Values.isTypeName(type), !FileTypes.isFileType(type) else {
         throw CommandLineParser.usage("--directory-type is the type of an item such as core.note, not \"\(type)\"")
       }
       tree.directoryType = type
@@ -83,6 +84,20 @@ struct MountOptions {
       words += line.values(option).flatMap { option.value == nil ? [option.spelling] : [option.spelling, $0] }
     }
     try refuseForReader()
+  }
+
+  /// The store that a path leads to: that of the mount whose folder it is, or is in. A store is never kept in a mount: its
+  /// bytes would be items of the other one.
+  private static func storeOutsideMounts(_ path: String) throws(CommandFailure) -> String {
+    guard let mount = try StoreTarget.mount(holding: path) else { return path }
+    let status = (try? Path.status(path)) ?? nil
+    // What a crashed mount left can't be looked at.
+    guard path == mount.mountPoint || status.map({ $0.st_mode & S_IFMT == S_IFDIR }) ?? false else {
+      throw CommandFailure(
+        .refused, "store_in_mount",
+        "\(path) is in the mount at \(mount.mountPoint), and a store can't be kept in one. Choose a path on a disk")
+    }
+    return mount.store
   }
 
   /// A reader looks at what is here, and asks no server.
@@ -106,7 +121,10 @@ struct MountOptions {
   private static func refuseMistakes(_ line: CommandLineParser.Line) throws(CommandFailure) {
     guard let first = line.operands.first, !line.isCommandNamed else { return }
     let isThere = ((try? Path.status(first)) ?? nil) != nil
-    guard !isThere, !first.contains("/") else { return }
+    guard !isThere, !first.contains("/"), !first.hasSuffix(".db") else { return }
+    if let meant = Spelling.otherWords[first] {
+      throw CommandLineParser.usage("\"\(first)\" is no command. Did you mean \(meant)?")
+    }
     if let near = Spelling.nearest(to: first, among: Command.allCases.map { $0.rawValue }) {
       throw CommandLineParser.usage("\"\(first)\" is no command and no path. Did you mean \(near)?")
     }
@@ -115,6 +133,11 @@ struct MountOptions {
       throw CommandLineParser.usage(
         "\"\(first)\" is no command, and no store that is there. To make a store of that name: "
           + "marfa-mount mount \(first) FOLDER")
+    }
+    if line.operands.count == 1, !first.contains(".") {
+      throw CommandLineParser.usage(
+        "\"\(first)\" is no command, and no folder that is there. To mount at a folder of that name, make it first: "
+          + "mkdir \(first)")
     }
   }
 }

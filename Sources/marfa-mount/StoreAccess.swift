@@ -15,6 +15,7 @@ struct StoreTarget {
       store = Locations.canonicalStore(try Locations.defaultStore())
       return
     }
+    guard !word.isEmpty else { throw CommandLineParser.usage("an empty name is no store") }
     let path = Locations.absolute(word)
     if let mount = try Self.mount(holding: path) {
       self.mount = mount

@@ -118,14 +118,19 @@ extension QueuedWrite {
     return switch verdict {
     case nil, .accepted, .merged, .conflicted: nil
     case .refused(let why):
-      why.becauseOf.map { "\(why.message); see to write \($0)" }
-        ?? "the server refused write \(id): \(why.message.isEmpty ? why.code : why.message); "
+      why.becauseOf.map { "\(Self.clause(why.message)); see to write \($0)" }
+        ?? "the server refused write \(id): \(Self.clause(why.message.isEmpty ? why.code : why.message)); "
         + "\(hint("discard")) gives it up, and what it said stays on this device"
     case .dead(let words):
       "write \(id) failed \(Self.ceiling) times: \(words); \(hint("release")) tries it again, "
         + "\(hint("discard")) gives it up"
     case .blocked(let why): "\(why.explained); \(hint("release")) tries it again"
     }
+  }
+
+  /// A server's sentence as a part of ours: without its full stop.
+  private static func clause(_ message: String) -> Substring {
+    message.hasSuffix(".") && !message.hasSuffix("..") ? message.dropLast() : message[...]
   }
 
   /// How often a write fails before it is dead (contract, "dead").

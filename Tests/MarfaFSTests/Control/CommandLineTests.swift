@@ -9,7 +9,13 @@ struct CommandLineTests {
   @Test(
     "that is not understood changes nothing, and says what is wrong with it",
     arguments: [
-      ([], "what is to be done?"), (["stauts"], "Did you mean status?"), (["feetch", "folder"], "Did you mean fetch?"),
+      ([], "what is to be done?"), (["umount", "folder"], "Did you mean unmount?"), (["ls"], "is no command, and no"),
+      (["list", "folder"], "is no command"), (["version"], "Did you mean --version?"),
+      (["sync"], "Did you mean queue --wait?"), (["trim", "--keep", "none"], "--keep is an option of mount"),
+      (["status", ""], "an empty name is no store"), (["pin", ""], "an empty name is no item"),
+      (["budget", "./folder"], "budget --store ./folder"), (["budget", "folder"], "budget --store folder"),
+      (["folder", "--directory-type", "x y"], "--directory-type"), (["stauts"], "Did you mean status?"),
+      (["feetch", "folder"], "Did you mean fetch?"),
       (["status", "--jsn"], "Did you mean --json?"), (["status", "-x"], "has no option -x"),
       (["status", "--force"], "--force is an option of unmount"), (["status", "--json=yes"], "takes no value"),
       (["status", "a", "b"], "takes one store"), (["mount"], "name the folder"), (["mount", "a", "b", "c"], "3 words"),
@@ -162,6 +168,19 @@ struct UnmountedCommandTests {
         "create edge  queued: awaiting_dependency  At noon attached-to"))
     #expect(try home.marfa("cache", "trips.db").output.contains("Attachments  3 held"))
     #expect(!home.names.contains("trips.db.sock"))
+  }
+
+  @Test("has none of the items of other paths")
+  func otherPaths() throws {
+    let home = try Home()
+    let store = try home.store("trips.db")
+    try home.folder("Pictures")
+    for path in [home.path + "/Pictures", "./Pictures", "."] {
+      let outcome = try home.marfa("pin", path, "--store", store)
+      #expect(outcome.status == 1 && outcome.output.contains("\(path) is in no mount of a store"), "\(outcome)")
+    }
+    let missing = try home.marfa("pin", "Pictures", "--store", store)
+    #expect(missing.output.contains("nothing is called \"Pictures\" at the top of \(store)"), "\(missing)")
   }
 
   @Test("is named in what one is told to do, unless it is the one meant without a name")

@@ -250,6 +250,28 @@ struct CommandMountTests {
     #expect(try home.shell("grep -ra sk_bert .").status == 1)
   }
 
+  @Test("A mount's folder names its store, and no store can be in a mount")
+  func mountsOfMounts() throws {
+    let home = try Home()
+    let folder = try home.folder("trip")
+    try home.folder("look")
+    // A word like a command's that is a store's name is no slip.
+    #expect(try home.marfa("a.db", "trip").output.hasPrefix("Made a new store: \(home.path)/a.db\n"))
+    let look = try home.marfa("trip", "look")
+    #expect(look.output.contains("Mounted \(home.path)/a.db at \(home.path)/look\n"), "\(look)")
+    #expect(look.output.contains("this mount is a reader"))
+    let again = try home.marfa("other.db", "trip")
+    #expect(again.status == 1 && again.output.contains("is already mounted: it shows \(home.path)/a.db."), "\(again)")
+    #expect(again.output.contains("marfa-mount unmount \(folder)\n"))
+    #expect(try home.marfa("unmount", "look").status == 0)
+    let inner = try home.marfa("trip/inner.db", "look")
+    #expect(inner.status == 1 && inner.output.contains("a store can't be kept in one"), "\(inner)")
+    let usual = try home.shell("XDG_DATA_HOME=\"$PWD/trip\" \"$marfa\" look")
+    #expect(usual.status == 1 && usual.output.contains("a store can't be kept in one"), "\(usual)")
+    #expect(try Path.names(in: folder).isEmpty)
+    #expect(try home.marfa("unmount", "trip").status == 0)
+  }
+
   @Test("A log over 8 MiB is set aside when a mount starts")
   func log() throws {
     let home = try Home()

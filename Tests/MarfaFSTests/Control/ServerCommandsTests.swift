@@ -145,6 +145,7 @@ struct ServerCommandsTests {
     #expect(row["reason"] == "no_such_type" && row["verdict"] == "refused", "\(row)")
     let write = row["write"] ?? .null
     #expect(row["advice"]?.string?.contains("--store \(following.copy.path)\" gives it up") == true, "\(row)")
+    #expect(row["advice"]?.string?.contains("write 1: On demand; ") == true, "\(row)")
     #expect(try following.ask("progress")["moving"] == 0)
     #expect(failureCode { _ = try following.ask("release", ["write": write]) } == "queue_refused")
     #expect(failureCode { _ = try following.ask("withdraw", ["write": write]) } == "queue_refused")
