@@ -45,7 +45,7 @@ enum ServerCommands {
         throw CommandFailure(.environment, "offline", "\(trouble). The list is brought as soon as it can be")
       }
       progress.show(
-        "\(now.count("hydrated_items")) items, \(now.count("hydrated_edges")) edges brought from "
+        "\(Counted.text(now.count("hydrated_items"), "item")), \(Counted.text(now.count("hydrated_edges"), "edge")) brought from "
           + (now["server"]?.string ?? ""))
       usleep(pause)
     }
@@ -59,6 +59,7 @@ enum ServerCommands {
   ) throws(CommandFailure) {
     var progress = ProgressLine()
     defer { progress.clear() }
+    var said: String?
     var most: Int64 = 0
     var mostBytes: Int64 = 0
     while true {
@@ -75,10 +76,15 @@ enum ServerCommands {
       let share =
         mostBytes > 1 << 20
         ? 1 - Double(bytes) / Double(mostBytes) : 1 - Double(moving) / Double(max(most, 1))
+      let what = Counted.text(moving, "write") + (bytes > 0 ? ", \(Bytes.text(bytes))" : "") + " to send"
+      // Said once, and again when it is another: whoever waits, on a terminal or not, is to know for what.
       let why = now["queue_trouble"]?.string ?? now["trouble"]?.string
-      progress.show(
-        "\(moving) writes" + (bytes > 0 ? ", \(Bytes.text(bytes))" : "") + " to send"
-          + (why.map { ": \($0)" } ?? ""), share: share)
+      if why != said {
+        progress.clear()
+        Output.say(why.map { "\(what): \($0)" } ?? "\(what): it goes on")
+        said = why
+      }
+      progress.show(what, share: share)
       usleep(pause)
     }
   }
@@ -215,8 +221,8 @@ enum ServerText {
     }
     if status["hydrated_items"] != nil {
       lines.append(
-        "bringing the list of what is there: \(status.count("hydrated_items")) items and "
-          + "\(status.count("hydrated_edges")) edges so far"
+        "bringing the list of what is there: \(Counted.text(status.count("hydrated_items"), "item")) and "
+          + "\(Counted.text(status.count("hydrated_edges"), "edge")) so far"
           + (isFirst ? "; the folder shows it once all of it is here" : ""))
     } else {
       switch status["hydration"]?.string {

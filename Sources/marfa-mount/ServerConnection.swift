@@ -127,7 +127,7 @@ enum ServerConnection {
     if facts["hydration"]?.string != HydrationState.complete.rawValue {
       let status = CommandHint("status", store: facts["store"]?.string ?? "")
       lines.append(
-        "Bringing the list of what is there: \(facts.count("hydrated_items")) items so far; see "
+        "Bringing the list of what is there: \(Counted.text(facts.count("hydrated_items"), "item")) so far; see "
           + "\"\(Output.safe("\(status)"))\"")
       if facts["first_hydration"]?.bool == true {
         lines.append("The folder shows it once all of it is here; what you write goes in meanwhile.")

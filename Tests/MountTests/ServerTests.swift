@@ -76,6 +76,11 @@ struct ServerTests {
       let queue = try mount.command(["queue", mount.point]).lines
       #expect(queue.first?.hasPrefix("What is queued waits for \(served.server.url): ") == true, "\(queue)")
       #expect(try mount.command(["hydrate", mount.point]).status == 3)
+      // Whoever waits without a terminal is told for what.
+      let waiting = try Program([try #require(Machine.program), "queue", mount.point, "--wait"])
+      #expect(eventually(seconds: 30) { waiting.errorsSoFar.contains("to send: the server can't be reached") })
+      waiting.kill()
+      try waiting.wait()
       // Also after a start without it.
       try mount.unmount()
       try mount.start(served.again)
@@ -154,7 +159,7 @@ struct ServerTests {
     #expect(
       try eventually(seconds: 30) {
         let status = try mount.command(["status", mount.point]).output
-        return status.contains("1 items and 0 edges so far; the folder shows it once all of it is here")
+        return status.contains("1 item and 0 edges so far; the folder shows it once all of it is here")
       })
     #expect(try listing(mount.point).isEmpty)
     served.server.faults.release()
@@ -320,7 +325,7 @@ struct ServerTests {
     #expect(try run(["setfattr", "-n", "user.marfa.held", "-v", "yes", mount.point + "/trip/large"]).status != 0)
     #expect(try mount.attribute("user.marfa.held_bytes", of: "trip/large") == "0", "nothing of it was brought")
     let one = try mount.command(["fetch", mount.point + "/trip/a"])
-    #expect(one.status == 0 && one.output.hasPrefix("Fetched 1 files"), "\(one)")
+    #expect(one.status == 0 && one.output.hasPrefix("Fetched 1 file,"), "\(one)")
     #expect(try held("a"))
     let all = try mount.command(["fetch", mount.point + "/trip/b", mount.point + "/trip/a", "--json"])
     #expect(all.status == 0, "each fits alone: \(all)")
@@ -334,7 +339,7 @@ struct ServerTests {
     #expect(host.output.contains("not kept"), "\(host)")
     // A pinned file stays whatever the budget is.
     #expect(try mount.command(["pin", mount.point + "/trip/large"]).output == "Pinned large\n")
-    #expect(try mount.command(["fetch", "--store", mount.store]).output.hasPrefix("Fetched 1 files"))
+    #expect(try mount.command(["fetch", "--store", mount.store]).output.hasPrefix("Fetched 1 file,"))
     #expect(try held("large"))
     #expect(try mount.command(["fetch", mount.point + "/trip/large"]).status == 0)
     try mount.unmount()
@@ -402,6 +407,11 @@ struct ServerTests {
       writer.expectedWarnings = other.expectedWarnings
       try other.shell("cat x/small x/y/deep")
       #expect(try other.command(["fetch", other.point + "/x/large"], seconds: 120).status == 3)
+      _ = try other.command(["evict", other.point + "/x"])
+      let several = try other.command(["fetch", other.point + "/x"], seconds: 120)
+      #expect(several.status == 3 && several.errors.contains("3 files could not be fetched: the server"), "\(several)")
+      let here = try writer.command(["fetch", writer.point + "/x"])
+      #expect(here.output == "Everything that was named is here already\n", "\(here)")
       try served.server.start()
       _ = try other.command(["retry", other.point])
       #expect(other.isOnline())

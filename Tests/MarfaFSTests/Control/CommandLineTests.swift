@@ -166,6 +166,7 @@ struct UnmountedCommandTests {
     #expect(
       try home.marfa("queue", "trips.db").output.contains(
         "create edge  queued: awaiting_dependency  At noon attached-to"))
+    #expect(try home.marfa("queue", "trips.db").output.hasPrefix("What is queued waits for a server: "))
     #expect(try home.marfa("cache", "trips.db").output.contains("Attachments  3 held"))
     #expect(!home.names.contains("trips.db.sock"))
   }
