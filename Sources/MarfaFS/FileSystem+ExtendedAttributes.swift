@@ -45,7 +45,7 @@ extension FileSystem {
     let number = number(node)
     switch try known(of: number) {
     case .root(let status): return NodeAttributes(root: status, server: copy.serverStatus)
-    case .directory(let facts): return NodeAttributes(directory: facts)
+    case .directory(let facts): return NodeAttributes(directory: facts, store: copy.path)
     case .file(let facts):
       let file = files.find(node)
       var now = FileNow(link: LinkState(copy))

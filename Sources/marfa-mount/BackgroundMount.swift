@@ -9,6 +9,8 @@ enum BackgroundMount {
   private static let patience = 60
   /// The number the new process finds its end of the pipe under.
   private static let descriptor: CInt = 3
+  /// The number it finds the key under, when one was read.
+  private static let keyDescriptor: CInt = 4
 
   static func start(_ options: MountOptions) throws(CommandFailure) {
     let path = if let path = options.log { path } else { try Locations.defaultLog(of: options.store) }
@@ -22,15 +24,24 @@ enum BackgroundMount {
       surroundings.hasNoInput = true
       surroundings.isOwnSession = true
       surroundings.descriptors = [(log, 1), (log, 2), (ends.writeEnd, descriptor)]
+      if let key = options.key {
+        let keyEnds = try ChildProcess.makePipe()
+        try key.hand(to: keyEnds.writeEnd)
+        surroundings.descriptors.append((keyEnds.readEnd, keyDescriptor))
+      }
       let name = CommandLine.arguments.first ?? "marfa-mount"
-      let words = [name] + options.background(readyDescriptor: descriptor, log: path)
+      let words =
+        [name]
+        + options.background(
+          readyDescriptor: descriptor, keyDescriptor: options.key.map { _ in keyDescriptor }, log: path)
       child = try ChildProcess.spawn("/proc/self/exe", words, surroundings)
-      // Our own write end closes here: with the child's, the pipe ends.
+      // Our own write ends close here: with the child's, the pipe ends.
     } catch {
       throw CommandFailure(.environment, "no_process", "no process can be started for the mount: \(error)")
     }
     switch try waitForReport(of: child, readEnd, log: path) {
-    case .done(let facts): try Output.print(options.asJSON ? JSON.object(facts).text : MountReport.text(facts))
+    case .done(let facts):
+      try Output.print(options.asJSON ? JSON.object(facts).text : MountReport.text(facts, warns: true))
     case .failed(let failure): throw failure
     }
   }

@@ -49,7 +49,7 @@ enum BytesCommands {
     let kept = result.count("kept")
     try Output.print(
       "\(Bytes.text(result.count("removed"))) were let go"
-        + (kept > 0 ? "; of \(kept) files they stay: pinned, open, or only here" : ""))
+        + (kept > 0 ? "; of \(Counted.text(kept, "file")) they stay: pinned, open, or only here" : ""))
   }
 
   /// `fetch [ITEM...]`: without a word, every attachment that is not here.
@@ -61,11 +61,15 @@ enum BytesCommands {
     }
     if requests.isEmpty { requests = [(try StoreTarget(line.value(.store)), [:])] }
     var done: JSON.Object = ["fetched": 0, "fetched_bytes": 0, "failed": 0, "not_kept": 0]
+    var reasons = FetchReasons()
     var keep = ""
     for request in requests {
       let result = try fetch(request.target, request.arguments, &keep)
+      reasons.add(result)
       for key in done.members.map(\.key) { done[key] = .integer(done.count(key) + result.count(key)) }
     }
+    // Several requests may be to several stores; what is said to do is for the first.
+    let store = requests[0].target.store
     let failed = done.count("failed")
     let notKept = done.count("not_kept")
     guard failed == 0 else {
@@ -73,18 +77,24 @@ enum BytesCommands {
         throw CommandFailure(
           .refused, "over_budget",
           "\(notKept == 1 ? "1 file does" : "\(notKept) files do") not stay on this device: the budget has no room. "
-            + "Choose a larger one with \"marfa-mount budget SIZE\", or pin the files",
+            + "Choose a larger one with \"\(CommandHint("budget", "SIZE", store: store))\", or pin the files",
           details: ["fetched": .object(done)])
       }
       throw CommandFailure(
         .environment, "not_fetched",
-        "\(failed) files could not be fetched; \"marfa-mount cache\" says why", details: ["fetched": .object(done)])
+        "\(Counted.text(failed, "file")) could not be fetched" + reasons.text,
+        details: ["fetched": .object(done), "reasons": .array(reasons.json)])
     }
     try Output.print(
       line.has(.json)
         ? JSON.object(done).text
-        : "Fetched \(done.count("fetched")) files, \(Bytes.text(done.count("fetched_bytes")))"
-          + (line.operands.isEmpty ? scope(keep) : ""))
+        : summary(done, isNamed: !line.operands.isEmpty) + (line.operands.isEmpty ? scope(keep) : ""))
+  }
+
+  private static func summary(_ done: JSON.Object, isNamed: Bool) -> String {
+    let fetched = done.count("fetched")
+    guard fetched > 0 else { return "Everything that \(isNamed ? "was named" : "is kept") is here already" }
+    return "Fetched \(Counted.text(fetched, "file")), \(Bytes.text(done.count("fetched_bytes")))"
   }
 
   /// What a fetch without a name is about, where that is not every attachment.
@@ -114,7 +124,12 @@ enum BytesCommands {
       if let end = try call.answer(within: 0.2) {
         keep = end["keep"]?.string ?? ""
         // One that failed alone says how.
-        if end.count("files") <= 1, let failure = end["error"].flatMap({ CommandFailure($0) }) { throw failure }
+        if end.count("files") <= 1, var failure = end["error"].flatMap({ CommandFailure($0) }) {
+          if failure.code == "over_budget" {
+            failure.message += ": \"\(CommandHint("budget", "SIZE", store: target.store))\""
+          }
+          throw failure
+        }
         return end
       }
       guard let now = try? access.run(ControlRequest("fetching", ["key": key])) else { continue }
@@ -123,5 +138,32 @@ enum BytesCommands {
         "\(now.count("fetched")) of \(now.count("files")) files, \(Bytes.text(bytes))"
           + (all > 0 ? " of \(Bytes.text(all))" : ""), share: all > 0 ? Double(bytes) / Double(all) : nil)
     }
+  }
+}
+
+/// Why files could not be fetched, of one fetch after the other.
+private struct FetchReasons {
+  private var reasons: [(code: String, message: String, files: Int64)] = []
+
+  mutating func add(_ result: JSON.Object) {
+    for entry in (result["reasons"]?.array ?? []).compactMap({ $0.object }) {
+      let code = entry["code"]?.string ?? ""
+      if let place = reasons.firstIndex(where: { $0.code == code }) {
+        reasons[place].files += entry.count("files")
+      } else {
+        reasons.append((code, entry["message"]?.string ?? code, entry.count("files")))
+      }
+    }
+  }
+
+  var json: [JSON] {
+    reasons.map { ["code": .string($0.code), "message": .string($0.message), "files": .integer($0.files)] }
+  }
+
+  /// Behind how many there are. One reason needs no count of its own.
+  var text: String {
+    guard let first = reasons.first else { return "" }
+    guard reasons.count > 1 else { return ": \(first.message)" }
+    return ": " + reasons.map { "\($0.message) (\(Counted.text($0.files, "file")))" }.joined(separator: "; ")
   }
 }

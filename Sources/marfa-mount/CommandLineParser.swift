@@ -11,7 +11,7 @@ enum Command: String, CaseIterable {
     case .mount:
       [
         .server, .keyFile, .type, .tier, .reader, .foreground, .fuseOptions, .budget, .keep, .localNames,
-        .directoryType, .settle, .passthrough, .log, .json, .readyDescriptor,
+        .directoryType, .settle, .passthrough, .log, .json, .readyDescriptor, .keyDescriptor,
       ]
     case .unmount: [.force, .json]
     case .status, .cache, .hydrate, .retry, .pause, .resume: [.json]
@@ -40,6 +40,8 @@ enum CommandOption: String, CaseIterable {
   case fuseOptions = "o"
   /// Between the command and the process it starts; nobody else gives it.
   case readyDescriptor = "ready-descriptor"
+  /// The same: where the key is to be read from.
+  case keyDescriptor = "key-descriptor"
 
   /// The letter it is called by too.
   var letter: Character? {
@@ -60,7 +62,7 @@ enum CommandOption: String, CaseIterable {
     case .directoryType, .type: "TYPE"
     case .fuseOptions: "OPTIONS"
     case .keep: "attached|pinned|none"
-    case .limit, .readyDescriptor: "NUMBER"
+    case .limit, .readyDescriptor, .keyDescriptor: "NUMBER"
     case .localNames: "LIST"
     case .keyFile, .log: "FILE"
     case .mime: "TYPE/SUBTYPE"
@@ -76,7 +78,7 @@ enum CommandOption: String, CaseIterable {
   /// As it is written.
   var spelling: String { self == .fuseOptions ? "-o" : "--\(rawValue)" }
   /// Whether people are told of it.
-  var isPublic: Bool { self != .readyDescriptor }
+  var isPublic: Bool { self != .readyDescriptor && self != .keyDescriptor }
 }
 
 /// Reads a command line. `--option value` and `--option=value` are one, letters can be joined (`-fo ro`), and after `--`
@@ -176,13 +178,19 @@ enum CommandLineParser {
     let others = Command.allCases.filter { command in
       command.options.contains { $0.isPublic && ($0.spelling == spelling || $0.letter.map { "-\($0)" } == spelling) }
     }
-    let known = allowed(in: line).filter { $0.isPublic && $0 != .fuseOptions }.map { $0.rawValue }
-    if let near = Spelling.nearest(to: String(name), among: known) {
-      return usage("\"\(line.command.rawValue)\" has no option \(spelling). Did you mean --\(near)?")
+    // What was to be its value is a secret, and is not said again.
+    if ["key", "api-key", "apikey", "token", "secret", "password"].contains(name) {
+      return usage(
+        "there is no option \(spelling), for a key is never an argument: others could read it in the list of processes. "
+          + "Put it into a file that only you can read, and name that: --key-file FILE")
     }
+    let known = allowed(in: line).filter { $0.isPublic && $0 != .fuseOptions }.map { $0.rawValue }
     if !others.isEmpty {
       let words = others.map { $0.rawValue }.joined(separator: ", ")
       return usage("\(spelling) is an option of \(words), not of \(line.command.rawValue)")
+    }
+    if let near = Spelling.nearest(to: String(name), among: known) {
+      return usage("\"\(line.command.rawValue)\" has no option \(spelling). Did you mean --\(near)?")
     }
     return usage("\"\(line.command.rawValue)\" has no option \(spelling)")
   }
@@ -193,6 +201,9 @@ enum CommandLineParser {
 
 /// Finds what somebody may have meant.
 enum Spelling {
+  /// What other programs call our commands.
+  static let otherWords = ["umount": "unmount", "eject": "unmount", "version": "--version", "sync": "queue --wait"]
+
   /// The word that differs least, when that is little.
   static func nearest(to word: String, among words: [String]) -> String? {
     let limit = word.count <= 3 ? 1 : 2

@@ -103,6 +103,7 @@ struct ItemWord {
 
   /// `filesToo`: a file is as good as a directory.
   init(_ word: String, store: String?, filesToo: Bool = false) throws(CommandFailure) {
+    guard !word.isEmpty else { throw CommandLineParser.usage("an empty name is no item") }
     if let id = ItemID(word.lowercased()) {
       target = try StoreTarget(store)
       arguments = ["item": .string("\(id)")]
@@ -110,6 +111,11 @@ struct ItemWord {
     }
     let path = Locations.absolute(word)
     guard let mount = try StoreTarget.mount(holding: path) else {
+      // Names from the top may be written with a slash before them; a path that is there is meant as one.
+      let isPath = ["/", "./", "../"].contains { word.hasPrefix($0) } || word == "." || word == ".."
+      guard !isPath || word == "/" || ((try? Path.status(word)) ?? nil) == nil else {
+        throw CommandFailure(.refused, "not_in_a_mount", "\(word) is in no mount of a store")
+      }
       target = try StoreTarget(store)
       arguments = ["path": .string(word)]
       return

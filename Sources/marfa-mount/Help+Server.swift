@@ -111,7 +111,7 @@ extension Help {
     and of all files in the folders named; without a name, of every attachment that is kept
     (--keep) and every pinned file. It shows how far it is on a terminal. What the budget has
     no room for does not stay here: the command says so and exits with 1. When the command is
-    interrupted, the fetch ends; what came stays.
+    interrupted, the fetch ends; what came stays. It needs a mount that has a server.
 
     Examples:
       marfa-mount fetch

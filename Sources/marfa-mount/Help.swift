@@ -63,14 +63,16 @@ enum Help {
       marfa-mount pin ITEM...                          keep what is attached to it here until
       marfa-mount unpin ITEM...                        this
       marfa-mount fetch [ITEM...]                      bring bytes here, to be read offline
-      marfa-mount evict ITEM...                        let bytes go that can be fetched again
+      marfa-mount evict ITEM...|--all                  let bytes go that can be fetched again
       marfa-mount trim [STORE]                         let go of what is over the budget
       marfa-mount cache [STORE]                        which bytes are on this device
       marfa-mount budget [default|keep-all|SIZE]       how many bytes may be
       marfa-mount attach ITEM FILE...                  attach files to an item
       marfa-mount embed ITEM FILE                      attach one and show it in the text
       marfa-mount add FILE...                          bring in files attached to nothing
-      marfa-mount COMMAND --help                       more of a command, with examples
+      marfa-mount COMMAND --help                       more of a command, with examples;
+      marfa-mount help [COMMAND]                       the same
+      marfa-mount --version                            which version this is
 
     STORE is a store's file, or any path in the folder it is shown at. Without it, it is
     $XDG_DATA_HOME/marfa/store.db, which is ~/.local/share/marfa/store.db unless you set that.
@@ -103,8 +105,9 @@ enum Help {
 
       --server URL            the server to follow and to send to. Once it has answered, the store
                               is bound to it, and follows it at every mount without being told
-      --key-file FILE         where the key is: in this file, alone. Otherwise it is taken from
-                              MARFA_API_KEY, or from the systemd credential "marfa-key"
+      --key-file FILE         where the key is: in this file, alone; - is standard input.
+                              Otherwise it is taken from MARFA_API_KEY, or from the systemd
+                              credential "marfa-key"
       --type TYPE             bring this type of item and those under it; may be given again.
                               Otherwise every type comes. The store keeps the choice
       --tier library|feed|all bring this tier: library; the store keeps the choice
@@ -179,7 +182,8 @@ enum Help {
 
       --limit NUMBER   show so many: 100, at most 10000
       --wait           wait until everything is sent, and show how far it is on a terminal. It
-                       ends with 4 when some of it can't be sent as things are
+                       ends with 4 when some of it can't be sent as things are, and with 5
+                       without a key that the server accepts
 
     A write is queued, sending, blocked (it needs you: another key, a decision), refused (the
     server won't have it) or dead (it failed five times). See release, withdraw and discard.

@@ -10,7 +10,9 @@ enum MountCommand {
   private static let attempts = 30
 
   static func run(_ options: MountOptions) throws(CommandFailure) {
-    // Before a store or a log is made for it.
+    var options = options
+    // Before a store or a log is made for it, and once: what it is in may be a pipe.
+    options.key = try ServerConnection.namedKey(options)
     if options.server != nil, try ServerConnection.key(options) == nil { throw ServerConnection.noKey(options) }
     guard options.isForeground else { return try BackgroundMount.start(options) }
     // Before any thread: the signals that end a mount are for the one that waits for them.
@@ -21,7 +23,8 @@ enum MountCommand {
     guard let ready = options.readyDescriptor else {
       do throws(CommandFailure) {
         return try serve(options) { (facts) throws(CommandFailure) in
-          try Output.print(options.asJSON ? JSON.object(facts).text : MountReport.text(facts))
+          try Output.print(
+            options.asJSON ? JSON.object(facts).text : MountReport.text(facts, warns: options.log != nil))
           return true
         }
       } catch {
@@ -175,7 +178,8 @@ enum MountCommand {
     switch error {
     case .missing where isFolder, .notDirectory where isFolder:
       return CommandLineParser.usage(
-        "the store comes first, then the folder: marfa-mount \(options.mountPoint) \(options.store)")
+        "the store comes first, then the folder: "
+          + "\(CommandHint(mounting: options.mountPoint, at: options.store))")
     default: return CommandFailure(error)
     }
   }
@@ -202,8 +206,8 @@ enum MountReport {
     return facts
   }
 
-  /// In words.
-  static func text(_ facts: JSON.Object) -> String {
+  /// In words. `warns` is false where the warnings are seen already, for the log is.
+  static func text(_ facts: JSON.Object, warns: Bool) -> String {
     func word(_ key: String) -> String { Output.safe(facts[key]?.string ?? "") }
     var lines = ["Mounted \(word("store")) at \(word("mount_point"))"]
     if facts["new"]?.bool == true { lines.insert("Made a new store: \(word("store"))", at: 0) }
@@ -215,13 +219,15 @@ enum MountReport {
       lines.append("It is a reader: nothing can be written here.")
     }
     lines += ServerConnection.text(facts)
+    let status = CommandHint("status", store: facts["store"]?.string ?? "")
     if let recovered = facts["recovered"]?.array?.count {
       lines.append(
         recovered == 1
-          ? "What a file had that was being written when a process ended was kept: see \"marfa-mount status\"."
+          ? "What a file had that was being written when a process ended was kept: see \"\(Output.safe("\(status)"))\"."
           : "What \(recovered) files had that were being written when a process ended was kept: "
-            + "see \"marfa-mount status\".")
+            + "see \"\(Output.safe("\(status)"))\".")
     }
+    if warns { lines += (facts["warnings"]?.array ?? []).map { "Warning: \(Output.safe($0.string ?? ""))" } }
     if facts["log"]?.string != nil { lines.append("The log is at \(word("log"))") }
     return lines.joined(separator: "\n")
   }

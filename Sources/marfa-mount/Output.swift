@@ -90,3 +90,9 @@ struct Labelled {
     }.joined()
   }
 }
+
+/// A number of things in words.
+enum Counted {
+  /// `1 file`, `2 files`.
+  static func text(_ count: Int64, _ noun: String) -> String { count == 1 ? "1 \(noun)" : "\(count) \(noun)s" }
+}

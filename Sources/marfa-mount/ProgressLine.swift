@@ -17,9 +17,23 @@ struct ProgressLine {
     guard line != last else { return }
     last = line
     // Back to the start, and away with what the longer line before left. A line longer than the terminal would scroll.
+    put("\r" + ProgressLine.cut(line, to: width) + "\u{1b}[K")
+  }
+
+  /// What fits a line of the terminal; where it does not say, what its shell says, or the usual.
+  private var width: Int {
     var size = winsize()
-    let width = ioctl(2, UInt(TIOCGWINSZ), &size) == 0 && size.ws_col > 1 ? Int(size.ws_col) - 1 : 79
-    put("\r" + String(line.prefix(width)) + "\u{1b}[K")
+    if ioctl(2, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 1 { return Int(size.ws_col) - 1 }
+    let columns = getenv("COLUMNS").flatMap { Int(String(cString: $0)) } ?? 80
+    return max(columns, 2) - 1
+  }
+
+  /// As much of a line as fits, cut between words.
+  private static func cut(_ line: String, to width: Int) -> String {
+    guard line.count > width else { return line }
+    let start = line.prefix(width - 1)
+    let end = start.lastIndex(of: " ") ?? start.endIndex
+    return start[..<end] + "…"
   }
 
   /// Takes the line away.

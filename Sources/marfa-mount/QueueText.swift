@@ -26,7 +26,11 @@ enum QueueText {
 
   /// What all that waits waits for; `nil` when it goes out by itself.
   private static func standing(_ queue: JSON.Object) -> String? {
-    guard queue.count("total") > 0, let server = queue["server"]?.string.map({ Output.safe($0) }) else { return nil }
+    guard queue.count("total") > 0 else { return nil }
+    guard let server = queue["server"]?.string.map({ Output.safe($0) }) else {
+      return
+        "What is queued waits for a server: the store has none yet. Mount it with one: --server URL --key-file FILE"
+    }
     func words(_ keys: String...) -> String {
       Output.safe(keys.compactMap { queue[$0]?.string }.first ?? "")
     }

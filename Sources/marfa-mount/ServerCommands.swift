@@ -17,10 +17,10 @@ enum ServerCommands {
     defer { access.close() }
     switch line.command {
     case .hydrate: try hydrate(access, line)
-    case .queue: try waitForQueue(access, line)
+    case .queue: try waitForQueue(access, target.store, line)
     default:
       let result = try access.run(ControlRequest(line.command.rawValue))
-      try Output.print(line.has(.json) ? JSON.object(result).text : ServerText.done(line.command, result))
+      try Output.print(line.has(.json) ? JSON.object(result).text : ServerText.done(line.command, result, target.store))
     }
   }
 
@@ -45,7 +45,7 @@ enum ServerCommands {
         throw CommandFailure(.environment, "offline", "\(trouble). The list is brought as soon as it can be")
       }
       progress.show(
-        "\(now.count("hydrated_items")) items, \(now.count("hydrated_edges")) edges brought from "
+        "\(Counted.text(now.count("hydrated_items"), "item")), \(Counted.text(now.count("hydrated_edges"), "edge")) brought from "
           + (now["server"]?.string ?? ""))
       usleep(pause)
     }
@@ -54,9 +54,12 @@ enum ServerCommands {
   // MARK: - queue --wait
 
   /// Waits until nothing waits to be sent any more; fails when what is left can't be sent as things are.
-  private static func waitForQueue(_ access: StoreAccess, _ line: CommandLineParser.Line) throws(CommandFailure) {
+  private static func waitForQueue(
+    _ access: StoreAccess, _ store: String, _ line: CommandLineParser.Line
+  ) throws(CommandFailure) {
     var progress = ProgressLine()
     defer { progress.clear() }
+    var said: String?
     var most: Int64 = 0
     var mostBytes: Int64 = 0
     while true {
@@ -64,24 +67,31 @@ enum ServerCommands {
       let moving = now.count("moving")
       guard moving > 0 else {
         progress.clear()
-        return try finish(now, line)
+        return try finish(now, store, line)
       }
-      try refuseStandstill(now)
+      try refuseStandstill(now, store)
       let bytes = max(0, now.count("bytes") - now.count("bytes_sent"))
       most = max(most, moving)
       mostBytes = max(mostBytes, bytes)
       let share =
         mostBytes > 1 << 20
         ? 1 - Double(bytes) / Double(mostBytes) : 1 - Double(moving) / Double(max(most, 1))
+      let what = Counted.text(moving, "write") + (bytes > 0 ? ", \(Bytes.text(bytes))" : "") + " to send"
+      // Said once, and again when it is another: whoever waits, on a terminal or not, is to know for what.
       let why = now["queue_trouble"]?.string ?? now["trouble"]?.string
-      progress.show(
-        "\(moving) writes" + (bytes > 0 ? ", \(Bytes.text(bytes))" : "") + " to send"
-          + (why.map { ": \($0)" } ?? ""), share: share)
+      if why != said {
+        progress.clear()
+        Output.say(why.map { "\(what): \($0)" } ?? "\(what): it goes on")
+        said = why
+      }
+      progress.show(what, share: share)
       usleep(pause)
     }
   }
 
-  private static func finish(_ queue: JSON.Object, _ line: CommandLineParser.Line) throws(CommandFailure) {
+  private static func finish(
+    _ queue: JSON.Object, _ store: String, _ line: CommandLineParser.Line
+  ) throws(CommandFailure) {
     guard queue.count("total") > 0 else {
       return try Output.print(line.has(.json) ? JSON.object(queue).text : "Everything is sent")
     }
@@ -89,12 +99,13 @@ enum ServerCommands {
     try refuseLostKey(queue)
     throw CommandFailure(
       .store, "not_sent",
-      "not everything could be sent: \(QueueText.summary(queue)). \"marfa-mount queue\" shows each, and what to do",
+      "not everything could be sent: \(QueueText.summary(queue)). "
+        + "\"\(CommandHint("queue", store: store))\" shows each, and what to do",
       details: ["queue": .object(queue)])
   }
 
   /// Nothing will go out, however long one waits.
-  private static func refuseStandstill(_ now: JSON.Object) throws(CommandFailure) {
+  private static func refuseStandstill(_ now: JSON.Object, _ store: String) throws(CommandFailure) {
     let count = now.count("moving")
     let waiting = count == 1 ? "1 write waits" : "\(count) writes wait"
     guard let server = now["server"]?.string else {
@@ -107,7 +118,8 @@ enum ServerCommands {
     }
     try refuseLostKey(now)
     if now["paused"]?.bool == true {
-      throw CommandFailure(.store, "paused", "\(waiting), and sending is paused; \"marfa-mount resume\" goes on")
+      throw CommandFailure(
+        .store, "paused", "\(waiting), and sending is paused; \"\(CommandHint("resume", store: store))\" goes on")
     }
   }
 
@@ -123,23 +135,27 @@ enum ServerCommands {
 /// `release`, `withdraw` and `discard`: what a person does with writes of the queue, by their numbers.
 enum WriteCommands {
   static func run(_ line: CommandLineParser.Line) throws(CommandFailure) {
+    let target = try StoreTarget(line.value(.store))
+    let hint = CommandHint("queue", store: target.store)
     guard !line.operands.isEmpty else {
-      throw CommandLineParser.usage("name the write by its number, as \"marfa-mount queue\" shows it")
+      throw CommandLineParser.usage("name the write by its number, as \"\(hint)\" shows it")
     }
     var numbers: [Int64] = []
     for word in line.operands {
       guard let number = Int64(word), number > 0 else {
-        throw CommandLineParser.usage("\"\(word)\" is no write's number; \"marfa-mount queue\" shows them")
+        throw CommandLineParser.usage("\"\(word)\" is no write's number; \"\(hint)\" shows them")
       }
       numbers.append(number)
     }
-    let access = try StoreAccess.writing(try StoreTarget(line.value(.store)))
+    let access = try StoreAccess.writing(target)
     defer { access.close() }
     var results: [JSON] = []
     for number in numbers {
       do throws(CommandFailure) {
         results.append(.object(try access.run(ControlRequest(line.command.rawValue, ["write": .integer(number)]))))
-        if !line.has(.json) { try Output.print(ServerText.done(line.command, ["write": .integer(number)])) }
+        if !line.has(.json) {
+          try Output.print(ServerText.done(line.command, ["write": .integer(number)], target.store))
+        }
       } catch {
         var failure = error
         if numbers.count > 1 { failure.details["done"] = .array(results) }
@@ -176,12 +192,13 @@ enum PinCommands {
 
 /// What was done, in words.
 enum ServerText {
-  static func done(_ command: Command, _ result: JSON.Object) -> String {
+  static func done(_ command: Command, _ result: JSON.Object, _ store: String) -> String {
     let number = result.count("write")
     return switch command {
     case .retry: "Trying \(Output.safe(result["server"]?.string ?? "the server")) now"
     case .pause:
-      "Sending is paused until \"marfa-mount resume\", or until the mount ends. Queue: \(QueueText.summary(result))"
+      "Sending is paused until \"\(Output.safe("\(CommandHint("resume", store: store))"))\", or until the mount ends. "
+        + "Queue: \(QueueText.summary(result))"
     case .resume: "Sending goes on. Queue: \(QueueText.summary(result))"
     case .release: "Write \(number) goes again"
     case .withdraw: "Write \(number) is taken back"
@@ -204,8 +221,8 @@ enum ServerText {
     }
     if status["hydrated_items"] != nil {
       lines.append(
-        "bringing the list of what is there: \(status.count("hydrated_items")) items and "
-          + "\(status.count("hydrated_edges")) edges so far"
+        "bringing the list of what is there: \(Counted.text(status.count("hydrated_items"), "item")) and "
+          + "\(Counted.text(status.count("hydrated_edges"), "edge")) so far"
           + (isFirst ? "; the folder shows it once all of it is here" : ""))
     } else {
       switch status["hydration"]?.string {

@@ -8,7 +8,7 @@ enum ServerConnection {
   /// The store is bound to a server, and there is no key: it works without.
   case keyless(origin: String)
   /// It is asked.
-  case ready(RemoteOptions, keySource: String)
+  case ready(RemoteOptions, FoundCredential)
 
   /// Finds the server and the key. What was asked for and can't be is refused; a store that was bound before and has no
   /// key now is mounted all the same.
@@ -39,16 +39,45 @@ enum ServerConnection {
       Log.warning("there is no key for \(origin): the store works without its server")
       return .keyless(origin: origin.description)
     }
-    if let warning = found.warning { Log.warning(warning) }
+    for warning in warnings(found, origin) { Log.warning(warning) }
     var remote = RemoteOptions(origin, credential: found.credential)
     remote.types = options.types
     remote.tier = options.tier
-    return .ready(remote, keySource: found.source)
+    return .ready(remote, found)
   }
 
   /// The key, wherever it is; `nil` when there is none.
   static func key(_ options: MountOptions) throws(CommandFailure) -> FoundCredential? {
-    do throws(CredentialProblem) { return try FoundCredential.find(keyFile: options.keyFile) } catch {
+    if let key = options.key { return key }
+    return try reading { () throws(CredentialProblem) in try FoundCredential.find(keyFile: options.keyFile) }
+  }
+
+  /// The key from the place the command line names; `nil` when it names none.
+  static func namedKey(_ options: MountOptions) throws(CommandFailure) -> FoundCredential? {
+    if let descriptor = options.keyDescriptor {
+      return try reading { () throws(CredentialProblem) in
+        try FoundCredential.take(from: Descriptor(owning: descriptor))
+      }
+    }
+    guard options.keyFile != nil else { return nil }
+    return try key(options)
+  }
+
+  /// What is not as it should be with a key that is used all the same, for a person.
+  private static func warnings(_ found: FoundCredential, _ origin: Origin) -> [String] {
+    var warnings = found.warning.map { [$0] } ?? []
+    if origin.isReadableOnTheWay {
+      warnings.append(
+        "the key and all else goes to \(origin) in the clear: whoever can read the network between can read it. Use "
+          + "https:// where the server has it")
+    }
+    return warnings
+  }
+
+  private static func reading(
+    _ body: () throws(CredentialProblem) -> FoundCredential?
+  ) throws(CommandFailure) -> FoundCredential? {
+    do throws(CredentialProblem) { return try body() } catch {
       throw CommandFailure(.credential, "bad_key", "\(error)")
     }
   }
@@ -62,9 +91,9 @@ enum ServerConnection {
 
   /// Begins to follow the server. The network is met later, by threads of the copy's own.
   func connect(_ copy: WorkingCopy) throws(CommandFailure) {
-    guard case .ready(let remote, let source) = self else { return }
+    guard case .ready(let remote, let found) = self else { return }
     do throws(MarfaError) { try copy.connect(remote) } catch { throw CommandFailure(error) }
-    Log.notice("\(copy.path) follows \(remote.origin), with the key from \(source)")
+    Log.notice("\(copy.path) follows \(remote.origin), with the key from \(found.source)")
   }
 
   /// What is said of it once the mount answers.
@@ -72,11 +101,13 @@ enum ServerConnection {
     switch self {
     case .none: return [:]
     case .keyless(let origin): return ["server": .string(origin), "connected": false, "reason": "no_key"]
-    case .ready(let remote, let source):
+    case .ready(let remote, let found):
       var facts: JSON.Object = [
-        "server": .string("\(remote.origin)"), "connected": true, "key_from": .string(source),
+        "server": .string("\(remote.origin)"), "connected": true, "key_from": .string(found.source),
         "hydration": .string(((try? copy.hydration()) ?? .never).rawValue),
       ]
+      let warnings = Self.warnings(found, remote.origin)
+      if !warnings.isEmpty { facts["warnings"] = .array(warnings.map { .string($0) }) }
       if (try? copy.wasHydrated()) == false { facts["first_hydration"] = true }
       if let progress = copy.serverStatus?.hydrationProgress { facts["hydrated_items"] = .integer(progress.items) }
       return facts
@@ -94,8 +125,10 @@ enum ServerConnection {
     }
     var lines = ["It follows \(server)"]
     if facts["hydration"]?.string != HydrationState.complete.rawValue {
+      let status = CommandHint("status", store: facts["store"]?.string ?? "")
       lines.append(
-        "Bringing the list of what is there: \(facts.count("hydrated_items")) items so far; see \"marfa-mount status\"")
+        "Bringing the list of what is there: \(Counted.text(facts.count("hydrated_items"), "item")) so far; see "
+          + "\"\(Output.safe("\(status)"))\"")
       if facts["first_hydration"]?.bool == true {
         lines.append("The folder shows it once all of it is here; what you write goes in meanwhile.")
       }

@@ -63,7 +63,15 @@ enum StatusCommands {
     }
     let target = try StoreTarget(line.value(.store))
     var request = ControlRequest("budget")
-    if let text = line.operands.first { request.arguments["set"] = .string(try Values.budget(text).word) }
+    if let text = line.operands.first {
+      // It is a value for this command, where most others take a store.
+      let isValue = ["default", "keep-all"].contains(text) || Values.size(text) != nil
+      let isPath = text.contains("/") || text.hasSuffix(".db") || ((try? Path.status(text)) ?? nil) != nil
+      guard isValue || !isPath else {
+        throw CommandLineParser.usage("\"\(text)\" is no budget. A store is named with --store: budget --store \(text)")
+      }
+      request.arguments["set"] = .string(try Values.budget(text).word)
+    }
     let access = try line.operands.isEmpty ? StoreAccess.reading(target) : StoreAccess.writing(target)
     defer { access.close() }
     let result = try access.run(request)
@@ -107,7 +115,7 @@ enum StatusText {
       return lines.add(
         "Mounted",
         isDead
-          ? "at \(point), but its process has ended; mount there again, or: marfa-mount unmount \(point)"
+          ? "at \(point), but its process has ended; mount there again, or: \(CommandHint(unmounting: point))"
           : "at \(point), by a process that can't be asked")
     }
     lines.add("Mounted", "at \(point)")

@@ -15,6 +15,7 @@ struct StoreTarget {
       store = Locations.canonicalStore(try Locations.defaultStore())
       return
     }
+    guard !word.isEmpty else { throw CommandLineParser.usage("an empty name is no store") }
     let path = Locations.absolute(word)
     if let mount = try Self.mount(holding: path) {
       self.mount = mount
@@ -105,7 +106,9 @@ enum StoreAccess {
     } catch {
       guard error == .notFound else { throw CommandFailure(.io(error, store)) }
       throw CommandFailure(
-        .store, "no_store", "there is no store at \(store). Mounting it makes one: marfa-mount \(store) FOLDER")
+        .store, "no_store",
+        "there is no store at \(store). Mounting it makes one: "
+          + "\(CommandHint(mounting: store, at: "FOLDER"))")
     }
     var options = WorkingCopy.Options()
     options.reader = reader

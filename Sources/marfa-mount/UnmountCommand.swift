@@ -41,7 +41,8 @@ enum UnmountCommand {
       guard !isInside else {
         throw CommandFailure(
           .refused, "not_a_mount_point",
-          "\(word) is inside the mount at \(mount.mountPoint). To end that: marfa-mount unmount \(mount.mountPoint)")
+          "\(word) is inside the mount at \(mount.mountPoint). To end that: "
+            + "\(CommandHint(unmounting: mount.mountPoint))")
       }
       return [mount]
     }

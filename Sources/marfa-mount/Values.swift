@@ -57,7 +57,7 @@ enum Values {
   /// The types a copy declares, by name.
   static func types(_ names: [String]) throws(CommandFailure) -> [String] {
     for name in names {
-      guard !name.isEmpty, name != "*", name.utf8.allSatisfy({ $0 > 0x20 && $0 != 0x7f }) else {
+      guard isTypeName(name) else {
         throw CommandLineParser.usage(
           name == "*"
             ? "--type names one type, such as core.note; without it, every type comes"
@@ -65,6 +65,11 @@ enum Values {
       }
     }
     return names
+  }
+
+  /// True for what may be the name of one type: it has no blanks, and is not the sign for all types.
+  static func isTypeName(_ name: String) -> Bool {
+    !name.isEmpty && name != "*" && name.utf8.allSatisfy { $0 > 0x20 && $0 != 0x7f }
   }
 
   /// The tier a copy declares.

@@ -2,21 +2,29 @@ import ContractServer
 import Glibc
 import MarfaEngine
 
-/// Runs the tests' server by itself, so that two mounts can share it:
-///
-///     marfa-contract-server --folder DIR [--port N] [--store-port N] [--admin-port N] [--key NAME=SECRET]…
-///                           [--links store|instance] [--prefix /P] [--round-trip SECONDS] [--rate BYTES/S]
-///                           [--ping SECONDS] [--retain N]
-///
-/// Prints one line of JSON with where everything is, and runs until SIGTERM or SIGINT.
+/// Runs the tests' server by itself, so that two mounts can share it.
 @main
 enum Command {
+  private static let help = """
+    marfa-contract-server --folder DIR [--port N] [--store-port N] [--admin-port N] [--key NAME=SECRET]...
+                          [--links store|instance] [--prefix /P] [--round-trip SECONDS] [--rate BYTES/S]
+                          [--ping SECONDS] [--retain N]
+
+    The server the tests are run against, for trying a mount out: it keeps what it is sent in DIR, listens
+    on this machine alone, and secures nothing. Prints one line of JSON with where everything is, and runs
+    until SIGTERM or SIGINT. Give each mount a --key of its own.
+    """
+
   static func main() {
     var signals = sigset_t()
     sigemptyset(&signals)
     sigaddset(&signals, SIGTERM)
     sigaddset(&signals, SIGINT)
     pthread_sigmask(SIG_BLOCK, &signals, nil)
+    if CommandLine.arguments.dropFirst().contains(where: { $0 == "--help" || $0 == "-h" }) {
+      print(help)
+      exit(0)
+    }
     do {
       let (folder, options) = try arguments(CommandLine.arguments.dropFirst())
       let server = try ContractServer(folder: folder, options)

@@ -76,6 +76,11 @@ struct ServerTests {
       let queue = try mount.command(["queue", mount.point]).lines
       #expect(queue.first?.hasPrefix("What is queued waits for \(served.server.url): ") == true, "\(queue)")
       #expect(try mount.command(["hydrate", mount.point]).status == 3)
+      // Whoever waits without a terminal is told for what.
+      let waiting = try Program([try #require(Machine.program), "queue", mount.point, "--wait"])
+      #expect(eventually(seconds: 30) { waiting.errorsSoFar.contains("to send: the server can't be reached") })
+      waiting.kill()
+      try waiting.wait()
       // Also after a start without it.
       try mount.unmount()
       try mount.start(served.again)
@@ -154,7 +159,7 @@ struct ServerTests {
     #expect(
       try eventually(seconds: 30) {
         let status = try mount.command(["status", mount.point]).output
-        return status.contains("1 items and 0 edges so far; the folder shows it once all of it is here")
+        return status.contains("1 item and 0 edges so far; the folder shows it once all of it is here")
       })
     #expect(try listing(mount.point).isEmpty)
     served.server.faults.release()
@@ -167,7 +172,7 @@ struct ServerTests {
   func keyless() throws {
     let served = try Served()
     try served.withMount { mount in
-      mount.expectedWarnings = ["there is no key for", "make another store for that server", "the key can't be read"]
+      mount.expectedWarnings = ["there is no key for", "make another store for that server", "--key-file names"]
       try mount.shell("mkdir Sicily; echo one > Sicily/one.txt")
       try mount.send()
       try mount.unmount()
@@ -189,7 +194,7 @@ struct ServerTests {
       #expect(other.status == 4 && other.errors.contains("make another store for that server"), "\(other)")
       let bad = try mount.command(
         ["mount", "--log", mount.log, "--key-file", served.keyFile + ".not", mount.store, mount.point])
-      #expect(bad.status == 5 && bad.errors.contains("can't be read"), "\(bad)")
+      #expect(bad.status == 5 && bad.errors.contains("does not exist"), "\(bad)")
       #expect(!Mount.isMounted(mount.point))
       let fresh = try mount.command(
         ["mount", "--log", mount.log, "--server", served.server.url, mount.folder + "/new.db", mount.point])
@@ -218,6 +223,36 @@ struct ServerTests {
       let found = try run(["grep", "-rlaF", "--", served.server.key, mount.folder])
       #expect(found.status == 1 && found.output.isEmpty, "\(found)")
     }
+  }
+
+  @Test("takes its key from a pipe, and hands it on where nobody else reads it", arguments: ["<(echo \"$KEY\")", "-"])
+  func pipedKey(file: String) throws {
+    let served = try Served()
+    let mount = try Mount()
+    defer { mount.end() }
+    let script = """
+      KEY=$(cat); "$0" mount --log "$1" --server "$2" --key-file \(file) "$3" "$4" <<< "$KEY"
+      """
+    let started = try Program(
+      ["bash", "-c", script, try #require(Machine.program), mount.log, served.server.url, mount.store, mount.point],
+      input: served.server.key
+    ).wait()
+    #expect(started.status == 0 && mount.isOnline(), "\(started)\n\(mount.logText)")
+    let status = try mount.command(["status", mount.store, "--json"]).output
+    let pid = try #require(status.split(separator: "\"pid\":").last?.prefix { $0.isNumber })
+    for name in ["cmdline", "environ"] {
+      let bytes = try Data(contentsOf: URL(fileURLWithPath: "/proc/\(pid)/\(name)"))
+      #expect(!bytes.isEmpty && bytes.range(of: Data(served.server.key.utf8)) == nil, "\(name)")
+    }
+    #expect(!mount.logText.contains(served.server.key))
+    #expect(try mount.command(["unmount", mount.point]).status == 0)
+    let empty = try Program(
+      [
+        "bash", "-c", "exec \"$0\" mount --key-file - \"$1\" \"$2\"", try #require(Machine.program), mount.store,
+        mount.point,
+      ]
+    ).wait()
+    #expect(empty.status == 5 && empty.errors.contains("empty"), "\(empty)")
   }
 
   @Test("shows how far an upload is")
@@ -261,7 +296,9 @@ struct ServerTests {
       #expect(wait.status == 4 && wait.errors.contains("refused"), "\(wait)")
       let queue = try mount.command(["queue", mount.point]).output
       #expect(queue.contains("x/f (") && queue.contains("f attached-to x"), "\(queue)")
-      let write = try #require(why?.split(separator: "discard ").last?.split(separator: "\"").first)
+      let write = try #require(why?.split(separator: "discard ").last?.split(separator: " ").first)
+      // It says which store, and can be copied as it is.
+      #expect(why?.contains("discard \(write) --store \(mount.store)\"") == true, "\(why ?? "")")
       #expect(try mount.command(["discard", String(write), "--store", mount.store]).status == 0)
       #expect(try mount.attribute("user.marfa.upload", of: "x/f") == "local")
       #expect(try mount.text("x/f") == "bytes\n")
@@ -284,11 +321,11 @@ struct ServerTests {
     try mount.shell("ls -l trip")
     func held(_ name: String) throws -> Bool { try mount.attribute("user.marfa.held", of: "trip/\(name)") == "yes" }
     let large = try mount.command(["fetch", mount.point + "/trip/large"])
-    #expect(large.status == 1 && large.errors.contains("budget"), "\(large)")
+    #expect(large.status == 1 && large.errors.contains("marfa-mount budget SIZE --store \(mount.store)\""), "\(large)")
     #expect(try run(["setfattr", "-n", "user.marfa.held", "-v", "yes", mount.point + "/trip/large"]).status != 0)
     #expect(try mount.attribute("user.marfa.held_bytes", of: "trip/large") == "0", "nothing of it was brought")
     let one = try mount.command(["fetch", mount.point + "/trip/a"])
-    #expect(one.status == 0 && one.output.hasPrefix("Fetched 1 files"), "\(one)")
+    #expect(one.status == 0 && one.output.hasPrefix("Fetched 1 file,"), "\(one)")
     #expect(try held("a"))
     let all = try mount.command(["fetch", mount.point + "/trip/b", mount.point + "/trip/a", "--json"])
     #expect(all.status == 0, "each fits alone: \(all)")
@@ -302,7 +339,7 @@ struct ServerTests {
     #expect(host.output.contains("not kept"), "\(host)")
     // A pinned file stays whatever the budget is.
     #expect(try mount.command(["pin", mount.point + "/trip/large"]).output == "Pinned large\n")
-    #expect(try mount.command(["fetch", "--store", mount.store]).output.hasPrefix("Fetched 1 files"))
+    #expect(try mount.command(["fetch", "--store", mount.store]).output.hasPrefix("Fetched 1 file,"))
     #expect(try held("large"))
     #expect(try mount.command(["fetch", mount.point + "/trip/large"]).status == 0)
     try mount.unmount()
@@ -370,6 +407,11 @@ struct ServerTests {
       writer.expectedWarnings = other.expectedWarnings
       try other.shell("cat x/small x/y/deep")
       #expect(try other.command(["fetch", other.point + "/x/large"], seconds: 120).status == 3)
+      _ = try other.command(["evict", other.point + "/x"])
+      let several = try other.command(["fetch", other.point + "/x"], seconds: 120)
+      #expect(several.status == 3 && several.errors.contains("3 files could not be fetched: the server"), "\(several)")
+      let here = try writer.command(["fetch", writer.point + "/x"])
+      #expect(here.output == "Everything that was named is here already\n", "\(here)")
       try served.server.start()
       _ = try other.command(["retry", other.point])
       #expect(other.isOnline())

@@ -43,7 +43,7 @@ public enum MarfaError: Error, Sendable, Equatable, CustomStringConvertible {
       "no room: \(Bytes.text(size)) are needed and \(Bytes.text(left)) are left on the volume; free some space and try again"
     case .overBudget(let size, let budget):
       "it does not stay on this device: \(size.map { Bytes.text($0) } ?? "its bytes") and a budget of "
-        + "\(Bytes.text(budget)). Choose a larger one with \"marfa-mount budget SIZE\", or pin the file"
+        + "\(Bytes.text(budget)). Choose a larger one, or pin the file"
     case .bytesAbsent(let hash): "the bytes \(hash) are not on this device, and this copy does not fetch"
     case .notFetched(let hash, let failure): "the bytes \(hash) could not be fetched: \(failure)"
     case .readingHandle:

@@ -31,8 +31,17 @@ public enum CredentialProblem: Error, Equatable, Sendable, CustomStringConvertib
     switch self {
     case .empty: "the key is empty"
     case .characters: "the key holds a space, a line break or another character that no key holds; give the key alone"
-    case .file(let path, let error): "the key can't be read from \(path): \(error)"
+    case .file(let path, let error):
+      // Somebody who gave the key where its file's name is wanted must not find it in a log.
+      Self.leadsNowhere(error)
+        ? "the file that --key-file names does not exist; it wants a file with the key in it, not the key"
+        : "the key can't be read from \(path): \(error)"
     }
+  }
+
+  /// True for an error by which no file may have the name.
+  private static func leadsNowhere(_ error: Errno) -> Bool {
+    [ENOENT, ENOTDIR, ENAMETOOLONG, EINVAL, ELOOP].contains(error.code)
   }
 }
 
@@ -44,11 +53,12 @@ public struct FoundCredential: Sendable {
   /// What is not right about that place, for a person; the key is used all the same.
   public var warning: String?
 
-  /// Looks for the key: in `keyFile` if one is named, else in `MARFA_API_KEY`, else in the file `marfa-key` among the
+  /// Looks for the key: in `keyFile` if one is named (`-` is standard input), else in `MARFA_API_KEY`, else in the file `marfa-key` among the
   /// service's credentials (systemd's `LoadCredential=`). `nil` when there is none.
   public static func find(
     keyFile: String?, variable: (String) -> String? = FoundCredential.environment
   ) throws(CredentialProblem) -> FoundCredential? {
+    if keyFile == "-" { return try standardInput() }
     if let keyFile { return try read(keyFile) }
     if let key = variable("MARFA_API_KEY"), !key.isEmpty {
       return FoundCredential(credential: try Credential(trimmed(Array(key.utf8))), source: "MARFA_API_KEY")
@@ -58,6 +68,39 @@ public struct FoundCredential: Sendable {
       if access(path, F_OK) == 0 { return try read(path) }
     }
     return nil
+  }
+
+  private static func standardInput() throws(CredentialProblem) -> FoundCredential {
+    let bytes: [UInt8]
+    do throws(Errno) {
+      let input = fcntl(0, F_DUPFD_CLOEXEC, 3)
+      guard input >= 0 else { throw Errno.last }
+      bytes = try contents(of: Descriptor(owning: input))
+    } catch {
+      throw .file("standard input", error)
+    }
+    return FoundCredential(credential: try Credential(trimmed(bytes)), source: "standard input")
+  }
+
+  // MARK: From one process to another
+
+  /// Writes it into a pipe, for the one process that is to have it: in a command line or an environment others might read it,
+  /// and what it came from may be read only once. It is small enough for any pipe to take it whole.
+  public func hand(to pipe: Descriptor) throws(Errno) {
+    let said: JSON.Object = [
+      "key": .string(credential.key), "source": .string(source), "warning": .optional(warning),
+    ]
+    let bytes = Array(JSON.object(said).text.utf8)
+    guard Glibc.write(pipe.raw, bytes, bytes.count) == bytes.count else { throw Errno.last }
+  }
+
+  /// Takes what ``hand(to:)`` wrote, once the pipe's other end is closed.
+  public static func take(from pipe: Descriptor) throws(CredentialProblem) -> FoundCredential {
+    let bytes: [UInt8]
+    do throws(Errno) { bytes = try contents(of: pipe) } catch { throw .file("a pipe", error) }
+    guard let said = (try? JSON(reading: bytes))?.object, let key = said["key"]?.string else { throw .empty }
+    return FoundCredential(
+      credential: try Credential(key), source: said["source"]?.string ?? "", warning: said["warning"]?.string)
   }
 
   /// A variable of this process's environment.

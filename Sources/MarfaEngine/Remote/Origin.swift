@@ -32,6 +32,9 @@ public struct Origin: Hashable, Sendable, CustomStringConvertible {
   /// True for this machine itself, which no proxy stands before.
   var isLoopback: Bool { host == "localhost" || host == "::1" || host.hasPrefix("127.") }
 
+  /// True where what is sent, the key too, can be read on the way.
+  public var isReadableOnTheWay: Bool { scheme == .http && !isLoopback }
+
   /// Reads an address as a person gives it.
   public init(_ text: String) throws(OriginProblem) {
     guard !text.isEmpty else { throw .empty }

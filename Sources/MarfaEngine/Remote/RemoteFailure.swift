@@ -22,6 +22,16 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
   /// The call was cancelled, or the network closed.
   case canceled
 
+  /// What libcurl says of a server that is spoken to with TLS and has none, or the other way round.
+  private static func otherScheme(_ words: String) -> String {
+    func says(_ part: String) -> Bool {
+      let (all, part) = (Array(words.utf8), Array(part.utf8))
+      return all.indices.contains { all[$0...].starts(with: part) }
+    }
+    if says("wrong version number") || says("packet length too long") { return "; is its address http://?" }
+    return says("HTTP/0.9") ? "; is its address https://?" : ""
+  }
+
   /// The failure without what differs from one request to the next: for saying a thing once.
   var kind: RemoteFailure {
     guard case .refused(var refusal) = self else { return self }
@@ -48,16 +58,20 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
   public var description: String {
     switch self {
     case .notConnected(let words), .unreachable(let words):
-      "the server can't be reached (\(words)); it is tried again by itself"
+      "the server can't be reached (\(words)\(Self.otherScheme(words))); it is tried again by itself"
     case .timedOut(let words): "the server did not answer in time (\(words)); it is tried again by itself"
     case .notTheServers(let status, _):
       (300..<400).contains(status)
         ? "the address leads elsewhere (\(status)) and nothing follows it with the key; give the server's own address"
-        : "something on the way answered \(status) in the server's place; it is tried again by itself"
+        : "something on the way answered \(status) in the server's place"
+          // What a server that wants TLS says to one who speaks without.
+          + (status == 400 ? " (is its address https://?)" : "") + "; it is tried again by itself"
     case .busy(let status, let seconds, let words):
       "the server can't do this now (\(status)\(words.isEmpty ? "" : ": " + words))"
         + (seconds.map { "; it asks to wait \($0) seconds" } ?? "; it is tried again by itself")
-    case .refused(let refusal): refusal.description
+    case .refused(let refusal):
+      // The contract's code for a path that is no request's, and for nothing else.
+      refusal.description + (refusal.status == 404 && refusal.code == "not_found" ? "; check the server's address" : "")
     case .contractMismatch(let named):
       named.isEmpty
         ? "what answers there is no Marfa server this program knows (it names no contract); check the address"

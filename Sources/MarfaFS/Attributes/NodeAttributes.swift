@@ -58,7 +58,8 @@ struct NodeAttributes {
 
   // MARK: - Directories
 
-  init(directory facts: DirectoryFacts) {
+  /// `store` is the path of the store, for what is told to do.
+  init(directory facts: DirectoryFacts, store: String) {
     let item = facts.item
     addMarfa("id", item.map { "\($0.id)" })
     addMarfa("type", item?.type)
@@ -70,7 +71,8 @@ struct NodeAttributes {
     addMarfa("queued", NodeAttributes.text(facts.queued))
     addMarfa("pin", item.map { $0.pinned ? "yes" : "no" })
     if item == nil && facts.node.number != Node.root {
-      let refused = facts.refusal.map { UploadState(refused: $0) } ?? (facts.isLeftBehind ? .leftBehind : nil)
+      let refused =
+        facts.refusal.map { UploadState(refused: $0, store: store) } ?? (facts.isLeftBehind ? .leftBehind : nil)
       addMarfa("upload", refused?.state ?? "local")
       addMarfa("upload_detail", refused?.detail)
     }

@@ -20,14 +20,15 @@ struct FileNow {
 struct LinkState {
   /// Why nothing is sent, and what to do; `nil` when a write waits for nothing but its turn.
   var words: String?
-
-  init(words: String?) { self.words = words }
+  /// The store's path, for what is told to do.
+  var store: String
 
   init(_ copy: WorkingCopy) {
+    store = copy.path
     if let status = copy.serverStatus {
       words =
         status.isPaused
-        ? "sending is paused; \"marfa-mount resume\" goes on"
+        ? "sending is paused; \"\(CommandHint("resume", store: store))\" goes on"
         : status.queueTrouble ?? (status.isOnline ? nil : status.trouble)
       if words == nil && status.hydrationProgress != nil {
         words = "nothing is sent while the list of what is there is brought"
@@ -63,8 +64,8 @@ struct UploadState: Equatable {
   }
 
   /// Of a file or directory whose item the server would not have, or that waited on what it would not have.
-  init(refused cause: QueuedWrite) {
-    self.init(cause.word, cause.explained)
+  init(refused cause: QueuedWrite, store: String) {
+    self.init(cause.word, cause.explained(store: store))
   }
 
   /// Of a file or directory that the server had before it was set back.
@@ -77,7 +78,7 @@ struct UploadState: Equatable {
     if case .staged = facts.node.content {
       return UploadState("writing", "it is sealed when its last writer closes it")
     }
-    if let cause = facts.refusal { return UploadState(refused: cause) }
+    if let cause = facts.refusal { return UploadState(refused: cause, store: now.link.store) }
     if facts.isLeftBehind { return UploadState.leftBehind }
     if facts.node.content == .empty {
       return UploadState("local", "an empty file stays on this device: the server holds no empty bytes")
@@ -100,7 +101,7 @@ struct UploadState: Equatable {
         ?? (facts.upload == nil ? facts.awaited.map { "waits for the answer to write \($0)" } : nil)
         ?? "waits for its turn"
     case .sending: break
-    case .dead, .blocked, .refused: state.detail = write.explained
+    case .dead, .blocked, .refused: state.detail = write.explained(store: now.link.store)
     }
     return state
   }
@@ -117,18 +118,24 @@ extension QueuedWrite {
   }
 
   /// Why it does not move, and what to do about it; `nil` for one that does.
-  var explained: String? {
-    switch verdict {
+  func explained(store: String) -> String? {
+    func hint(_ command: String) -> String { "\"\(CommandHint(command, "\(id)", store: store))\"" }
+    return switch verdict {
     case nil, .accepted, .merged, .conflicted: nil
     case .refused(let why):
-      why.becauseOf.map { "\(why.message); see to write \($0)" }
-        ?? "the server refused write \(id): \(why.message.isEmpty ? why.code : why.message); "
-        + "\"marfa-mount discard \(id)\" gives it up, and what it said stays on this device"
+      why.becauseOf.map { "\(Self.clause(why.message)); see to write \($0)" }
+        ?? "the server refused write \(id): \(Self.clause(why.message.isEmpty ? why.code : why.message)); "
+        + "\(hint("discard")) gives it up, and what it said stays on this device"
     case .dead(let words):
-      "write \(id) failed \(Self.ceiling) times: \(words); \"marfa-mount release \(id)\" tries it again, "
-        + "\"marfa-mount discard \(id)\" gives it up"
-    case .blocked(let why): "\(why.explained); \"marfa-mount release \(id)\" tries it again"
+      "write \(id) failed \(Self.ceiling) times: \(words); \(hint("release")) tries it again, "
+        + "\(hint("discard")) gives it up"
+    case .blocked(let why): "\(why.explained); \(hint("release")) tries it again"
     }
+  }
+
+  /// A server's sentence as a part of ours: without its full stop.
+  private static func clause(_ message: String) -> Substring {
+    message.hasSuffix(".") && !message.hasSuffix("..") ? message.dropLast() : message[...]
   }
 
   /// How often a write fails before it is dead (contract, "dead").

@@ -78,7 +78,17 @@ extension CommandFailure {
       case .option: (.usage, "mount_option")
       case .refused: (.environment, "mount_refused")
       }
-    self.init(kind, code, error.description)
+    self.init(kind, code, Self.words(error))
+  }
+}
+
+extension CommandFailure {
+  /// A mount that can't be made, in words; of one of ours in its place, what it shows and the command that ends it.
+  private static func words(_ error: MountError) -> String {
+    guard case .alreadyMounted(let path) = error else { return error.description }
+    let store = ((try? MarfaMounts.all()) ?? []).last { $0.mountPoint == path }?.store
+    return "\(path) is already mounted\(store.map { ": it shows \($0)" } ?? ""). To end that mount: "
+      + "\(CommandHint(unmounting: path))"
   }
 }
 

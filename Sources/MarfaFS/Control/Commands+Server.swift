@@ -112,7 +112,7 @@ extension Commands {
     if link.isKeyRefused {
       result["advice"] = "mount again with a key the server accepts: --key-file FILE, or MARFA_API_KEY"
     } else if link.isPaused {
-      result["advice"] = "sending is paused: \"marfa-mount resume\" goes on"
+      result["advice"] = .string("sending is paused: \"\(CommandHint("resume", store: copy.path))\" goes on")
     }
     return result
   }
@@ -146,7 +146,8 @@ extension Commands {
     guard mount != nil else {
       throw CommandFailure(
         .refused, "not_mounted",
-        "\(copy.path) is not mounted, so nothing is sent or brought. Mount it: marfa-mount \(copy.path) FOLDER")
+        "\(copy.path) is not mounted, so nothing is sent or brought. Mount it: "
+          + "\(CommandHint(mounting: copy.path, at: "FOLDER"))")
     }
     if copy.isReader { throw CommandFailure(.readingHandle) }
     guard let origin = try engine({ () throws(MarfaError) in try copy.knownOrigin() }) else {

@@ -118,7 +118,7 @@ extension Commands {
     result["gone_out"] = .bool(write.hasGoneOut)
     result["queued_at"] = .string(write.queuedAt.iso8601)
     if !write.dependsOn.isEmpty { result["depends_on"] = .array(write.dependsOn.map { .integer($0.number) }) }
-    result.describe(write)
+    result.describe(write, store: copy.path)
     if let awaited = try copy.queue.awaited(by: write) {
       let blocked = Blocked.awaitingDependency(awaited)
       result["reason"] = .string(blocked.word)
@@ -136,8 +136,8 @@ extension JSON.Object {
   }
 
   /// Why a write does not move, in the contract's words and in a person's.
-  fileprivate mutating func describe(_ write: QueuedWrite) {
-    self["advice"] = .optional(write.explained)
+  fileprivate mutating func describe(_ write: QueuedWrite, store: String) {
+    self["advice"] = .optional(write.explained(store: store))
     if self["advice"] == .null { self["advice"] = nil }
     if let verdict = write.verdict { self["verdict"] = .string(verdict.word) }
     switch write.verdict {

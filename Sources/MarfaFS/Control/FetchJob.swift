@@ -31,7 +31,23 @@ final class FetchJob: Sendable {
     var done: [File] = []
     var isEnding = false
     var failure: CommandFailure?
+    /// Why files did not come, by a word for it: in the order they came up.
+    var reasons: [(code: String, words: String, files: Int)] = []
     var isOver = false
+
+    mutating func add(_ code: String, _ words: String, files: Int = 1) {
+      if let place = reasons.firstIndex(where: { $0.code == code }) {
+        reasons[place].files += files
+      } else {
+        reasons.append((code, words, files))
+      }
+    }
+
+    mutating func add(_ error: MarfaError) {
+      // The bytes' hash is no reason.
+      if case .notFetched(_, let why) = error { return add(CommandFailure(error).code, "\(why)") }
+      add(CommandFailure(error).code, "\(error)")
+    }
   }
   private let state = Lock<State>(.leaf, State())
   private let over = Monitor(false)
@@ -68,6 +84,9 @@ final class FetchJob: Sendable {
             state.fetched = fetch.fetched
             state.fetchedBytes = fetch.bytes
             state.failed = max(0, state.files - fetch.fetched)
+            for entry in fetch.attachments?.notHeldByReason ?? [] where state.failed > 0 && entry.reason != .notInCopy {
+              state.add(entry.reason.rawValue, entry.reason.words, files: entry.attachments)
+            }
           case .failure(let error): state.failure = CommandFailure(error)
           }
         }
@@ -137,6 +156,7 @@ final class FetchJob: Sendable {
         state.done.append(File(hash: file.hash, size: size))
       case .failure(let error):
         state.failed += 1
+        state.add(error)
         if case .overBudget = error { state.notKept += 1 }
         state.failure = state.failure ?? CommandFailure(error)
       }
@@ -159,6 +179,7 @@ final class FetchJob: Sendable {
         state.fetchedBytes -= file.size ?? 0
         state.failed += 1
         state.notKept += 1
+        state.add(.overBudget(size: file.size, budget: budget))
         state.failure = state.failure ?? CommandFailure(.overBudget(size: file.size, budget: budget))
       }
       state.isOver = true
@@ -175,8 +196,25 @@ final class FetchJob: Sendable {
         "fetched_bytes": .integer(state.fetchedBytes + state.partial.values.reduce(0, +)),
         "failed": .integer(state.failed), "not_kept": .integer(state.notKept), "over": .bool(state.isOver),
       ]
+      result["reasons"] = .array(
+        state.reasons.map { ["code": .string($0.code), "message": .string($0.words), "files": .integer($0.files)] })
       if let failure = state.failure { result["error"] = failure.json }
       return result
+    }
+  }
+}
+
+extension NotHeldReason {
+  /// Why a file did not come.
+  fileprivate var words: String {
+    switch self {
+    case .notFetched: "not fetched yet"
+    case .noRoom: "there is no room"
+    case .unreachable: "the server can't be reached"
+    case .rateLimited: "the server asks for a wait"
+    case .absent: "the server holds no such bytes"
+    case .failed: "the fetch failed"
+    case .notInCopy: "only the edge is here"
     }
   }
 }

@@ -72,7 +72,8 @@ struct ItemReference {
         Result { () throws(MarfaError) in try copy.tree.lookup(number, bytes) }
       }
       guard let node = try engine({ () throws(MarfaError) in try result.get() }) else {
-        throw CommandFailure(.refused, "item_not_found", "nothing is called \"\(name)\" where \"\(path)\" leads")
+        let place = found.map { _ in "where \"\(path)\" leads" } ?? "at the top of \(copy.path)"
+        throw CommandFailure(.refused, "item_not_found", "nothing is called \"\(name)\" \(place)")
       }
       number = node.number
       found = node

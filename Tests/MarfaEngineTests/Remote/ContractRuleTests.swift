@@ -87,6 +87,13 @@ struct ContractRuleTests {
     #expect(fixture.failure { s throws(RemoteFailure) in try s.edgeTypes(fixture.cancellation) } == refusal)
   }
 
+  @Test("of a path that is no request's makes one look at the address")
+  func wrongPath() {
+    func words(_ code: String) -> String { "\(RemoteFailure.refused(RemoteRefusal(status: 404, code: code)))" }
+    #expect(words("not_found").hasSuffix("; check the server's address"))
+    #expect(!words("item_not_found").contains("address"))
+  }
+
   @Test("without any reason can't be read")
   func nameless() throws {
     let fixture = try RemoteFixture { _, connection in connection.contract(400, "[]") }

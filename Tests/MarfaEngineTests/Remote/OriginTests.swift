@@ -104,6 +104,35 @@ struct CredentialTests {
     }
   }
 
+  @Test("that was given where its file's name is wanted is not said again")
+  func keyAsName() {
+    for name in ["sk_secret", "/dev/null/sk_secret", String(repeating: "sk_secret", count: 40)] {
+      do throws(CredentialProblem) {
+        _ = try FoundCredential.find(keyFile: name)
+        Issue.record("there is a file \(name)")
+      } catch {
+        #expect(!error.description.contains("sk_secret") && error.description.contains("--key-file"))
+      }
+    }
+  }
+
+  @Test("is handed from one process to another through a pipe, with all that is known of it")
+  func handedOn() throws {
+    let folder = try TemporaryFolder()
+    let found = try #require(try FoundCredential.find(keyFile: try folder.file("key", "k\"e\\y\n")))
+    var ends: [CInt] = [-1, -1]
+    #expect(pipe(&ends) == 0)
+    let readEnd = Descriptor(owning: ends[0])
+    do {
+      let writeEnd = Descriptor(owning: ends[1])
+      try found.hand(to: writeEnd)
+    }
+    let taken = try FoundCredential.take(from: readEnd)
+    #expect(taken.credential.key == "k\"e\\y" && taken.source == found.source)
+    #expect(taken.warning == found.warning && taken.warning != nil)
+    #expect(throws: CredentialProblem.empty) { try FoundCredential.take(from: readEnd) }
+  }
+
   @Test("in a file that others may read comes with a warning")
   func mode() throws {
     let folder = try TemporaryFolder()

@@ -1,4 +1,5 @@
 import CLinux
+import ContractServer
 import Glibc
 import Testing
 
@@ -69,5 +70,18 @@ struct TLSTests {
       return #expect(Bool(false), "another host's certificate was trusted")
     }
     try server.end()
+  }
+
+  @Test("is asked for where there is none, and that is what is said")
+  func otherScheme() throws {
+    let folder = try TemporaryFolder()
+    let plain = try ContractServer(folder: folder.path)
+    defer { plain.stop() }
+    let found = try #require(failure("https" + plain.url.dropFirst("http".count), authorities: nil))
+    #expect("\(RemoteFailure(found))".contains("is its address http://?"), "\(found)")
+    #expect("\(RemoteFailure.notTheServers(status: 400, retryAfter: nil))".contains("is its address https://?"))
+    #expect("\(RemoteFailure.unreachable("Received HTTP/0.9 when not allowed"))".contains("is its address https://?"))
+    #expect(
+      "\(RemoteFailure.unreachable("refused"))" == "the server can't be reached (refused); it is tried again by itself")
   }
 }

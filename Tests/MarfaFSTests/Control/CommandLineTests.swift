@@ -9,7 +9,13 @@ struct CommandLineTests {
   @Test(
     "that is not understood changes nothing, and says what is wrong with it",
     arguments: [
-      ([], "what is to be done?"), (["stauts"], "Did you mean status?"), (["feetch", "folder"], "Did you mean fetch?"),
+      ([], "what is to be done?"), (["umount", "folder"], "Did you mean unmount?"), (["ls"], "is no command, and no"),
+      (["list", "folder"], "is no command"), (["version"], "Did you mean --version?"),
+      (["sync"], "Did you mean queue --wait?"), (["trim", "--keep", "none"], "--keep is an option of mount"),
+      (["status", ""], "an empty name is no store"), (["pin", ""], "an empty name is no item"),
+      (["budget", "./folder"], "budget --store ./folder"), (["budget", "folder"], "budget --store folder"),
+      (["folder", "--directory-type", "x y"], "--directory-type"), (["stauts"], "Did you mean status?"),
+      (["feetch", "folder"], "Did you mean fetch?"),
       (["status", "--jsn"], "Did you mean --json?"), (["status", "-x"], "has no option -x"),
       (["status", "--force"], "--force is an option of unmount"), (["status", "--json=yes"], "takes no value"),
       (["status", "a", "b"], "takes one store"), (["mount"], "name the folder"), (["mount", "a", "b", "c"], "3 words"),
@@ -28,7 +34,8 @@ struct CommandLineTests {
       (["folder", "--server", "https://x.org", "--type", "*"], "every type comes"),
       (["folder", "--server", "https://x.org", "--reader"], "leave out --server"),
       (["folder", "--reader", "--key-file", "k"], "leave out --key-file"),
-      (["folder", "--key", "secret"], "has no option --key"), (["status", "--wait"], "--wait is an option of queue"),
+      (["folder", "--key", "secret"], "name that: --key-file FILE"),
+      (["status", "--wait"], "--wait is an option of queue"),
       (["release"], "by its number"), (["discard", "first"], "no write's number"),
       (["withdraw", "0"], "no write's number"),
       (["pin"], "name the item"), (["hydrate", "a", "b"], "takes one store"), (["evict"], "or --all"),
@@ -46,6 +53,7 @@ struct CommandLineTests {
     #expect(outcome.status == 2)
     #expect(outcome.output.contains(said))
     #expect(outcome.output.contains("Try: marfa-mount"))
+    #expect(!outcome.output.contains("secret"))
     #expect(home.names == ["folder"])
   }
 
@@ -72,7 +80,12 @@ struct CommandLineTests {
   func version() throws {
     let home = try Home()
     #expect(try home.marfa("--version").output.hasPrefix("marfa-mount "))
-    #expect(try home.marfa("-h") == home.marfa("help"))
+    let overview = try home.marfa("help")
+    #expect(try home.marfa("-h") == overview)
+    for words in ["marfa-mount --version", "marfa-mount help [COMMAND]", "evict ITEM...|--all"] {
+      #expect(overview.output.contains(words))
+    }
+    #expect(try home.marfa("queue", "--help").output.contains("with 5"))
   }
 
   @Test("says what failed as JSON when JSON is asked for, and on standard error")
@@ -153,8 +166,35 @@ struct UnmountedCommandTests {
     #expect(
       try home.marfa("queue", "trips.db").output.contains(
         "create edge  queued: awaiting_dependency  At noon attached-to"))
+    #expect(try home.marfa("queue", "trips.db").output.hasPrefix("What is queued waits for a server: "))
     #expect(try home.marfa("cache", "trips.db").output.contains("Attachments  3 held"))
     #expect(!home.names.contains("trips.db.sock"))
+  }
+
+  @Test("has none of the items of other paths")
+  func otherPaths() throws {
+    let home = try Home()
+    let store = try home.store("trips.db")
+    try home.folder("Pictures")
+    for path in [home.path + "/Pictures", "./Pictures", "."] {
+      let outcome = try home.marfa("pin", path, "--store", store)
+      #expect(outcome.status == 1 && outcome.output.contains("\(path) is in no mount of a store"), "\(outcome)")
+    }
+    let missing = try home.marfa("pin", "Pictures", "--store", store)
+    #expect(missing.output.contains("nothing is called \"Pictures\" at the top of \(store)"), "\(missing)")
+  }
+
+  @Test("is named in what one is told to do, unless it is the one meant without a name")
+  func hints() throws {
+    let home = try Home()
+    let store = try home.store("my trips.db")
+    #expect(try home.marfa("release", "--store", store).output.contains("\"marfa-mount queue '\(store)'\" shows it"))
+    #expect(
+      try home.marfa("discard", "x", "--store", "my trips.db").output
+        .contains("\"marfa-mount queue '\(store)'\" shows them"))
+    #expect(try home.marfa("release").output.contains("\"marfa-mount queue\" shows it"))
+    #expect(
+      try home.marfa("resume", store).output.contains("Mount it: marfa-mount '\(store)' FOLDER"))
   }
 
   @Test("is not made by looking for it")

@@ -218,6 +218,60 @@ struct CommandMountTests {
     #expect(try home.marfa("unmount", "trips.db").status == 0)
   }
 
+  @Test("A key that others can read, in its file or on its way, is warned about where the mount was started")
+  func warnings() throws {
+    let home = try Home()
+    try home.folder("trip")
+    try home.file("key", "mk_any")
+    let server = ["--server", "http://marfa.invalid"]
+    #expect(chmod(home.path + "/key", 0o644) == 0)
+    let mounted = try home.shell("\"$marfa\" trips.db trip \"$@\" --key-file key", ["sh"] + server)
+    #expect(mounted.status == 0)
+    #expect(mounted.output.contains("Warning: others than you may read the key in \(home.path)/key"), "\(mounted)")
+    #expect(mounted.output.contains("Warning: the key and all else goes to http://marfa.invalid in the clear"))
+    #expect(try home.marfa("unmount", "trip").status == 0)
+    // It is read once, and what is not in a file is no file's.
+    let piped = try home.shell("echo mk_any | \"$marfa\" trips.db trip --json --key-file -", ["sh"])
+    let facts = try #require(piped.json)
+    #expect(facts["key_from"] == "standard input" && facts["warnings"]?.array?.count == 1, "\(piped)")
+    #expect(try home.marfa("unmount", "trip").status == 0)
+  }
+
+  @Test("A key that was given for its file's name is in no log")
+  func keyAsName() throws {
+    let home = try Home()
+    try home.folder("trip")
+    for way in [["-f", "--log", "log"], ["--log", "log"], []] {
+      let outcome = try home.shell(
+        "exec \"$marfa\" trips.db trip --server https://marfa.invalid --key-file sk_bert \"$@\"", ["sh"] + way)
+      #expect(outcome.status == 5 && outcome.output.contains("not the key"), "\(outcome)")
+      #expect(!outcome.output.contains("sk_bert"))
+    }
+    #expect(try home.shell("grep -ra sk_bert .").status == 1)
+  }
+
+  @Test("A mount's folder names its store, and no store can be in a mount")
+  func mountsOfMounts() throws {
+    let home = try Home()
+    let folder = try home.folder("trip")
+    try home.folder("look")
+    // A word like a command's that is a store's name is no slip.
+    #expect(try home.marfa("a.db", "trip").output.hasPrefix("Made a new store: \(home.path)/a.db\n"))
+    let look = try home.marfa("trip", "look")
+    #expect(look.output.contains("Mounted \(home.path)/a.db at \(home.path)/look\n"), "\(look)")
+    #expect(look.output.contains("this mount is a reader"))
+    let again = try home.marfa("other.db", "trip")
+    #expect(again.status == 1 && again.output.contains("is already mounted: it shows \(home.path)/a.db."), "\(again)")
+    #expect(again.output.contains("marfa-mount unmount \(folder)\n"))
+    #expect(try home.marfa("unmount", "look").status == 0)
+    let inner = try home.marfa("trip/inner.db", "look")
+    #expect(inner.status == 1 && inner.output.contains("a store can't be kept in one"), "\(inner)")
+    let usual = try home.shell("XDG_DATA_HOME=\"$PWD/trip\" \"$marfa\" look")
+    #expect(usual.status == 1 && usual.output.contains("a store can't be kept in one"), "\(usual)")
+    #expect(try Path.names(in: folder).isEmpty)
+    #expect(try home.marfa("unmount", "trip").status == 0)
+  }
+
   @Test("A log over 8 MiB is set aside when a mount starts")
   func log() throws {
     let home = try Home()

@@ -111,6 +111,8 @@ struct ServerCommandsTests {
     let following = try Following()
     try following.connect()
     #expect(try following.ask("pause")["paused"] == true)
+    let advice = try following.ask("status")["advice"]?.string
+    #expect(advice == "sending is paused: \"marfa-mount resume \(following.copy.path)\" goes on")
     let note = try following.served.store.note("Norway")
     #expect(try following.ask("progress")["moving"] == 1)
     #expect(try following.server.item("\(note)") == nil)
@@ -142,7 +144,8 @@ struct ServerCommandsTests {
     let row = try #require(queue["writes"]?.array?.first?.object)
     #expect(row["reason"] == "no_such_type" && row["verdict"] == "refused", "\(row)")
     let write = row["write"] ?? .null
-    #expect(row["advice"]?.string?.contains("marfa-mount discard") == true)
+    #expect(row["advice"]?.string?.contains("--store \(following.copy.path)\" gives it up") == true, "\(row)")
+    #expect(row["advice"]?.string?.contains("write 1: On demand; ") == true, "\(row)")
     #expect(try following.ask("progress")["moving"] == 0)
     #expect(failureCode { _ = try following.ask("release", ["write": write]) } == "queue_refused")
     #expect(failureCode { _ = try following.ask("withdraw", ["write": write]) } == "queue_refused")

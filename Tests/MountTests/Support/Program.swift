@@ -94,6 +94,8 @@ final class Program: @unchecked Sendable {
 
   /// What it has written so far.
   var soFar: String { contents(output) }
+  /// The same of its errors.
+  var errorsSoFar: String { contents(errors) }
 
   /// Waits for its end. After so many seconds it and what it started are killed, and the test fails.
   @discardableResult

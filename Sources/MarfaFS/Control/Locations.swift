@@ -1,16 +1,15 @@
 import Glibc
 import MarfaEngine
-import MarfaFS
 
 /// Where things are on this machine.
-enum Locations {
+public enum Locations {
   /// The store that is meant when none is named.
-  static func defaultStore() throws(CommandFailure) -> String {
+  public static func defaultStore() throws(CommandFailure) -> String {
     try base("XDG_DATA_HOME", ".local/share") + "/marfa/store.db"
   }
 
   /// Where the log of a store's mount is when none is named: two stores of one name in two places have one each.
-  static func defaultLog(of store: String) throws(CommandFailure) -> String {
+  public static func defaultLog(of store: String) throws(CommandFailure) -> String {
     let name = Path.lastComponent(store)
     let stem = name.hasSuffix(".db") && name != ".db" ? String(name.dropLast(3)) : name
     let folder = try base("XDG_STATE_HOME", ".local/state") + "/marfa"
@@ -22,7 +21,7 @@ enum Locations {
   }
 
   /// Makes the folder of a file, and those above it, this person's alone.
-  static func makeFolder(of file: String) throws(Errno) {
+  public static func makeFolder(of file: String) throws(Errno) {
     let folder = Path.parent(file)
     guard try Path.status(folder) == nil else { return }
     try makeFolder(of: folder)
@@ -30,7 +29,7 @@ enum Locations {
   }
 
   /// A path from the root.
-  static func absolute(_ path: String) -> String {
+  public static func absolute(_ path: String) -> String {
     guard !path.hasPrefix("/") else { return path }
     guard let folder = getcwd(nil, 0) else { return path }
     defer { free(folder) }
@@ -39,7 +38,7 @@ enum Locations {
   }
 
   /// The one path of a store, however it was named: its files beside it are found by it.
-  static func canonicalStore(_ path: String) -> String {
+  public static func canonicalStore(_ path: String) -> String {
     let path = absolute(path)
     if let real = canonical(path) { return real }
     guard let folder = canonical(Path.parent(path)) else { return path }
@@ -47,7 +46,7 @@ enum Locations {
   }
 
   /// A path without symbolic links; `nil` when it leads nowhere.
-  static func canonical(_ path: String) -> String? {
+  public static func canonical(_ path: String) -> String? {
     guard let real = realpath(path, nil) else { return nil }
     defer { free(real) }
     return String(cString: real)
