@@ -37,7 +37,9 @@ enum UnmountCommand {
   private static func mounts(_ word: String) throws(CommandFailure) -> [MarfaMount] {
     let path = Locations.absolute(word)
     if let mount = try StoreTarget.mount(holding: path) {
-      let isInside = Locations.canonical(path).map { $0 != mount.mountPoint } ?? false
+      errno = 0
+      // What does not exist in it is no mount point; a mount whose process has died says ENOTCONN.
+      let isInside = Locations.canonical(path).map { $0 != mount.mountPoint } ?? (errno == ENOENT || errno == ENOTDIR)
       guard !isInside else {
         throw CommandFailure(
           .refused, "not_a_mount_point",

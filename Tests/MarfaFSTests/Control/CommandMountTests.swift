@@ -39,6 +39,19 @@ struct CommandMountTests {
     }
   }
 
+  @Test("A mount is not ended by the name of something in it, whether it is there or not")
+  func unmountInside() throws {
+    let home = try Home()
+    try home.folder("trip")
+    #expect(try home.marfa("trip").status == 0)
+    _ = try home.shell("mkdir trip/Norway")
+    for word in ["trip/Norway", "trip/gone", "trip/gone/deeper"] {
+      let outcome = try home.marfa("unmount", word)
+      #expect(outcome.status == 1 && "\(outcome)".contains("is inside the mount"), "\(outcome)")
+    }
+    #expect(try home.marfa("unmount", "trip").status == 0)
+  }
+
   @Test("Two stores of one name in two folders have a log each")
   func logs() throws {
     let home = try Home()
