@@ -108,24 +108,24 @@ struct SavingTests {
 
 @Suite("A new file that a program makes", .enabled(if: Machine.canMount, Machine.needsMount))
 struct NewFileTests {
-  @Test(
-    "is one item with one upload, and what the program had beside it is none",
-    arguments: [
-      Saving(
-        name: "vim", script: "vim -N -u NONE -i NONE -es -c 'set swapfile directory=.' -c 'normal inew' -c wq doc.txt",
-        needs: "vim"),
-      Saving(name: "GNOME", script: "echo new > .goutputstream-AA; mv .goutputstream-AA doc.txt"),
-      Saving(name: "LibreOffice", script: "echo > '.~lock.doc.txt#'; echo new > lu1.tmp; mv lu1.tmp doc.txt"),
-      Saving(
-        name: "a browser",
-        script: ": > doc.txt; echo n > doc.txt.part; echo new > doc.txt.part; mv doc.txt.part doc.txt"),
-      Saving(name: "Firefox", script: ": > doc.txt; echo new > Kc3z_1a.txt.part; mv Kc3z_1a.txt.part doc.txt"),
-      Saving(
-        name: "rsync", script: "mkdir /tmp/$$; echo new > /tmp/$$/doc.txt; rsync -aI /tmp/$$/ .; rm -r /tmp/$$",
-        needs: "rsync"),
-      Saving(name: "curl -C, in pieces", script: "printf n > doc.txt; printf e >> doc.txt; echo w >> doc.txt"),
-      Saving(name: "install", script: "echo new > /tmp/$$; install -m 600 /tmp/$$ doc.txt; rm /tmp/$$"),
-    ].filter { $0.isPossible })
+  private static let makings = [
+    Saving(
+      name: "vim", script: "vim -N -u NONE -i NONE -es -c 'set swapfile directory=.' -c 'normal inew' -c wq doc.txt",
+      needs: "vim"),
+    Saving(name: "GNOME", script: "echo new > .goutputstream-AA; mv .goutputstream-AA doc.txt"),
+    Saving(name: "LibreOffice", script: "echo > '.~lock.doc.txt#'; echo new > lu1.tmp; mv lu1.tmp doc.txt"),
+    Saving(
+      name: "a browser",
+      script: ": > doc.txt; echo n > doc.txt.part; echo new > doc.txt.part; mv doc.txt.part doc.txt"),
+    Saving(name: "Firefox", script: ": > doc.txt; echo new > Kc3z_1a.txt.part; mv Kc3z_1a.txt.part doc.txt"),
+    Saving(
+      name: "rsync", script: "mkdir /tmp/$$; echo new > /tmp/$$/doc.txt; rsync -aI /tmp/$$/ .; rm -r /tmp/$$",
+      needs: "rsync"),
+    Saving(name: "curl -C, in pieces", script: "printf n > doc.txt; printf e >> doc.txt; echo w >> doc.txt"),
+    Saving(name: "install", script: "echo new > /tmp/$$; install -m 600 /tmp/$$ doc.txt; rm /tmp/$$"),
+  ].filter { $0.isPossible }
+
+  @Test("is one item with one upload, and what the program had beside it is none", arguments: makings)
   func isOneItem(_ saving: Saving) throws {
     try withMount { mount in
       try mount.shell("mkdir item")

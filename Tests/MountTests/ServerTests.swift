@@ -296,7 +296,9 @@ struct ServerTests {
       #expect(wait.status == 4 && wait.errors.contains("refused"), "\(wait)")
       let queue = try mount.command(["queue", mount.point]).output
       #expect(queue.contains("x/f (") && queue.contains("f attached-to x"), "\(queue)")
-      let write = try #require(why?.split(separator: "discard ").last?.split(separator: " ").first)
+      let words: String = try #require(why)
+      let number = words.split(separator: "discard ").last?.split(separator: " ").first
+      let write = try #require(number)
       // It says which store, and can be copied as it is.
       #expect(why?.contains("discard \(write) --store \(mount.store)\"") == true, "\(why ?? "")")
       #expect(try mount.command(["discard", String(write), "--store", mount.store]).status == 0)

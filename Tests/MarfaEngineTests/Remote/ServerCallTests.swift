@@ -89,19 +89,19 @@ struct ServerCallTests {
       ])
   }
 
-  @Test(
-    "passes over a row that is not what it must be, and says so",
-    arguments: [
-      Wire.item(version: "0"), Wire.item(version: "-1"), Wire.item(version: "1.5"),
-      Wire.item(version: "99999999999999999999"),
-      Wire.item(version: "\"3\""), Wire.item(id: "x"), Wire.item(id: Wire.id.uppercased() + "A"),
-      Wire.item(id: Wire.other),
-      Wire.item(state: "gone"), Wire.item(",\"edges\":[]"), Wire.item(",\"edges\":{\"attached-to\":{}}"),
-      Wire.item(",\"edges\":{\"attached-to\":{\"data\":[\(Wire.edge(version: "0"))]}}"),
-      Wire.item(",\"edges\":{\"parent-of\":{\"data\":[\(Wire.edge())]}}"),
-      Wire.item(",\"edges\":{\"attached-to\":{\"data\":[\(Wire.edge(target: "../x"))]}}"),
-      "null", "[]", "{}", "7",
-    ])
+  private static let hostileItems: [String] = [
+    Wire.item(version: "0"), Wire.item(version: "-1"), Wire.item(version: "1.5"),
+    Wire.item(version: "99999999999999999999"),
+    Wire.item(version: "\"3\""), Wire.item(id: "x"), Wire.item(id: Wire.id.uppercased() + "A"),
+    Wire.item(id: Wire.other),
+    Wire.item(state: "gone"), Wire.item(",\"edges\":[]"), Wire.item(",\"edges\":{\"attached-to\":{}}"),
+    Wire.item(",\"edges\":{\"attached-to\":{\"data\":[\(Wire.edge(version: "0"))]}}"),
+    Wire.item(",\"edges\":{\"parent-of\":{\"data\":[\(Wire.edge())]}}"),
+    Wire.item(",\"edges\":{\"attached-to\":{\"data\":[\(Wire.edge(target: "../x"))]}}"),
+    "null", "[]", "{}", "7",
+  ]
+
+  @Test("passes over a row that is not what it must be, and says so", arguments: hostileItems)
   func hostileRows(item: String) throws {
     let fixture = try RemoteFixture { _, connection in
       connection.contract(200, #"{"data":[\#(Wire.row(item))],"next_cursor":null}"#)
