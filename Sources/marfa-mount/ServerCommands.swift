@@ -241,7 +241,7 @@ enum ServerText {
     if left > 0 {
       lines.append(
         "it was set back to an earlier state: \(left == 1 ? "1 file or folder" : "\(left) files and folders") that it knows "
-          + "no more \(left == 1 ? "stays" : "stay") on this device only; rename one, and it is sent anew")
+          + "no more \(left == 1 ? "stays" : "stay") on this device only; rename the topmost, and they are sent anew")
     }
     let odd = status.count("not_understood")
     if odd > 0 {

@@ -4,13 +4,23 @@ extension Tree.Change {
   /// Leaves an item's file or directory to this device; answers the directory's number. A file whose bytes are not here
   /// leaves nothing.
   func leaveBehind(_ id: ItemID) throws(MarfaError) -> Int64? {
-    guard var node = try connection.node(of: id), try !connection.hasWrites(about: id) else { return nil }
-    if node.kind == .file {
-      guard case .blob(let hash) = node.content, try connection.blob(hash)?.held == true else { return nil }
+    guard try connection.isHere(id), var node = try connection.node(of: id) else { return nil }
+    // What was made in it and has not gone out stays in it.
+    if node.kind == .directory {
+      for child in try connection.childItems(of: node.number) {
+        let creates = try connection.queue(about: child.item).filter { $0.kind == .createItem && !$0.hasGoneOut }
+        for create in creates { try takeOff(create) }
+      }
     }
     node.item = nil
     node.local = true
     try connection.updateNode(node)
+    // What waits to change it there has nothing to change any more; here it is as they made it.
+    try connection.setServed(id, nil as FullItem?)
+    for write in try connection.queue(about: id) {
+      guard let write = try connection.queuedWrite(write.id) else { continue }
+      try takeOff(write)
+    }
     try connection.setRefused(node.number, id)
     tree.notify([.attributes(node.number)], in: self)
     return node.kind == .directory ? node.number : nil

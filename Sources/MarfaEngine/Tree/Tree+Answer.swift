@@ -324,6 +324,13 @@ extension Tree.Change {
 }
 
 extension Connection {
+  /// True for a directory, and for a file whose bytes are on this device.
+  func isHere(_ item: ItemID) throws(MarfaError) -> Bool {
+    guard let node = try node(of: item) else { return false }
+    guard case .blob(let hash) = node.content else { return true }
+    return try blob(hash)?.held ?? false
+  }
+
   /// The server told of an item or edge: what has gone out about it may be answered with less.
   func overtake(_ row: Bytes128) throws(MarfaError) {
     try run("UPDATE writes SET overtaken = 1 WHERE item = ?1 AND gone_out = 1") { $0.bytes(1, row) }

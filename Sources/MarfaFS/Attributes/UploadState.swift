@@ -70,7 +70,9 @@ struct UploadState: Equatable {
 
   /// Of a file or directory that the server had before it was set back.
   static let leftBehind = UploadState(
-    "local", "the server was set back and knows it no more: it stays on this device; rename it, and it is sent anew")
+    "local",
+    "the server was set back and knows it no more: it stays on this device; rename it, or the topmost such folder, and it is sent anew"
+  )
 
   private static func standing(_ facts: FileFacts, _ now: FileNow) -> UploadState {
     if now.isBeingWritten { return UploadState("writing", "a program has it open for writing") }

@@ -193,6 +193,45 @@ struct RehydrationTests {
     try checkInvariants(copy)
   }
 
+  @Test("leaves what a server that was set back had taken where it stands, changed as it is here since")
+  func setBackWhileWriting() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try shared.server.takeSnapshot()
+    try copy.mkdir("trip")
+    for name in ["tagged", "renamed", "written", "left"] { try copy.write("trip/\(name)", "old \(name)") }
+    try copy.drained()
+    let head = shared.server.head
+    try eventually("it followed") { try copy.isAt(head) }
+    try copy.queue.pause()
+    try copy.items.addTag(copy.id(at: "trip/tagged"), "t")
+    try copy.move("trip/renamed", "trip/moved")
+    try copy.write("trip/written", "new")
+    try copy.write("trip/made", "made")
+    try copy.mkdir("trip/deep")
+    try copy.write("trip/deep/made", "made too")
+    try shared.server.restoreSnapshot()
+    shared.server.cutStreams()
+    let paths = [
+      "trip/", "trip/deep/", "trip/deep/made", "trip/left", "trip/made", "trip/moved", "trip/tagged", "trip/written",
+    ]
+    try eventually("the copy is hydrated again", seconds: 30) {
+      try copy.hydration() == .complete && copy.isAt(shared.server.head) && copy.status().leftBehind > 0
+    }
+    try copy.queue.resume()
+    try copy.drained()
+    #expect(try copy.paths().sorted() == paths)
+    #expect(try copy.text("trip/written") == "new")
+    #expect(try copy.text("trip/moved") == "old renamed")
+    #expect(try copy.queue.writes().isEmpty, "\(copy.queueText)")
+    try checkInvariants(copy)
+    try copy.move("trip", "again")
+    try copy.drained()
+    let other = try shared.connected()
+    #expect(try other.paths().sorted() == paths.map { "again" + $0.dropFirst(4) })
+    shared.expectNoViolations()
+  }
+
   @Test("runs again at once when a person wants it, though no event comes")
   func wanted() throws {
     let shared = try Shared()
