@@ -6,12 +6,7 @@ extension Tree.Change {
   func leaveBehind(_ id: ItemID) throws(MarfaError) -> Int64? {
     guard try connection.isHere(id), var node = try connection.node(of: id) else { return nil }
     // What was made in it and has not gone out stays in it.
-    if node.kind == .directory {
-      for child in try connection.childItems(of: node.number) {
-        let creates = try connection.queue(about: child.item).filter { $0.kind == .createItem && !$0.hasGoneOut }
-        for create in creates { try takeOff(create) }
-      }
-    }
+    for create in try createsUnsent(in: node) { try takeOff(create) }
     node.item = nil
     node.local = true
     try connection.updateNode(node)

@@ -131,7 +131,10 @@ extension Tree.Change {
     var next = 0
     while next < gone.count {
       let id = gone[next].id
-      let held = try createsUnsent(inDirectoryOf: gone[next])
+      var held: [QueuedWrite] = []
+      if gone[next].kind == .createItem, let item = gone[next].item, let node = try connection.node(of: item) {
+        held = try createsUnsent(in: node)
+      }
       for waiting in try connection.writesWaiting(on: id) + connection.writesRefused(becauseOf: id) + held
       where known.insert(waiting.id).inserted {
         guard waiting.state != .sending else {
@@ -157,11 +160,9 @@ extension Tree.Change {
     }
   }
 
-  /// The creates, not gone out, of what has its only place in the directory that a write was to make.
-  private func createsUnsent(inDirectoryOf write: QueuedWrite) throws(MarfaError) -> [QueuedWrite] {
-    guard write.kind == .createItem, let item = write.item, let node = try connection.node(of: item),
-      node.kind == .directory
-    else { return [] }
+  /// The creates, not gone out, of what has its only place in a directory.
+  func createsUnsent(in node: Node) throws(MarfaError) -> [QueuedWrite] {
+    guard node.kind == .directory else { return [] }
     var creates: [QueuedWrite] = []
     for child in try connection.childItems(of: node.number) {
       guard let held = try connection.node(of: child.item), held.links == 1 else { continue }

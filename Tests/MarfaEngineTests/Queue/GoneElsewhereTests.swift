@@ -5,6 +5,14 @@ import Testing
 
 @Suite("What went elsewhere while this device was at it")
 struct GoneElsewhereTests {
+  /// A file in a folder, both made by another device.
+  private func attached(_ shared: Shared) throws -> (trip: String, file: String) {
+    try shared.server.change { device in
+      let trip = try device.createNote("Sicily")
+      return (trip, try device.createFile("a.txt", [1], attachedTo: trip))
+    }
+  }
+
   private func gone(_ shared: Shared, _ copy: WorkingCopy) throws {
     let head = shared.server.head
     try eventually("it heard") { try copy.isAt(head) }
@@ -51,10 +59,7 @@ struct GoneElsewhereTests {
   @Test("takes its edges along, of which one is being taken away here")
   func edgeOfPurged() throws {
     let shared = try Shared()
-    let (trip, file) = try shared.server.change { device in
-      let trip = try device.createNote("Sicily")
-      return (trip, try device.createFile("a.txt", [1], attachedTo: trip))
-    }
+    let (trip, file) = try attached(shared)
     let copy = try shared.connected()
     try copy.queue.pause()
     try copy.move("Sicily/a.txt", "a.txt")
@@ -88,10 +93,7 @@ struct GoneElsewhereTests {
   @Test("needs no removing here any more: nothing stays in the queue", arguments: [true, false])
   func removedTwice(isPurged: Bool) throws {
     let shared = try Shared()
-    let (trip, file) = try shared.server.change { device in
-      let trip = try device.createNote("Sicily")
-      return (trip, try device.createFile("a.txt", [1], attachedTo: trip))
-    }
+    let (trip, file) = try attached(shared)
     let copy = try shared.connected()
     try copy.queue.pause()
     try copy.unlink("Sicily/a.txt")
