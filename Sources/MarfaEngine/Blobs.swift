@@ -38,6 +38,13 @@ public struct Blobs: Sendable {
   /// throw ``MarfaError/bytesAbsent(_:)`` for what is not here.
   public func open(_ hash: BlobHash) throws(MarfaError) -> RangeReader { try copy.fetcher.open(hash) }
 
+  /// Says that a blob's bytes, which are here, are being read, as long as what this returns lives: they are not let go of
+  /// meanwhile, and count as read now.
+  public func reading(_ hash: BlobHash) -> BytesInUse {
+    copy.fetcher.noteRead(hash)
+    return BytesInUse(hash, in: copy.blobStore)
+  }
+
   /// Has a blob's bytes here whole, fetching what is missing. Cancel the task to stop it: what came stays.
   public func fetch(_ hash: BlobHash, progress: (@Sendable (Int64) -> Void)? = nil) async throws(MarfaError) {
     let ticket = Lock<WholeFetch?>(.leaf, nil)

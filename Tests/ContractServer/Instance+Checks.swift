@@ -46,6 +46,7 @@ extension Instance {
     let row = id.map { "\(parts[0]) \($0)" }
     if let row {
       exchange.rows = [row]
+      ledger.update { $0.twins[row] = nil }
       noteConcurrence(inquiry, row, key)
     }
     noteGround(inquiry, parts, creates ? nil : row)
@@ -153,7 +154,14 @@ extension Instance {
     }
     exchange.makesKnown.append(row)
     exchange.creates = (fingerprint, id)
-    if let twin { ledger.violate(.createdTwice, exchange.number, "\(kind) \(id) says what \(twin) said") }
+    guard let twin else { return }
+    let violation = Violation(
+      kind: .createdTwice, request: exchange.number, words: "\(kind) \(id) says what \(twin) said")
+    if options.flagsEqualCreates {
+      ledger.update { $0.violations.append(violation) }
+    } else {
+      ledger.update { $0.twins["\(kind) \(twin)"] = violation }
+    }
   }
 
   /// An upload came in whole: what it makes known.

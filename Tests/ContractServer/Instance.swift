@@ -101,7 +101,23 @@ final class Instance: Sendable {
   // MARK: - What happened
 
   /// What clients must never do, and did.
-  var violations: [Violation] { ledger.update { $0.violations } }
+  var violations: [Violation] {
+    let (violations, twins) = ledger.update { ($0.violations, $0.twins) }
+    // One that is gone was taken away by whoever knew of it.
+    return violations + twins.filter { isThere($0.key) }.values
+  }
+  /// True for an item or an edge that is there, as the records name it.
+  private func isThere(_ row: String) -> Bool {
+    let parts = row.split(separator: " ").map(String.init)
+    guard parts.count == 2 else { return false }
+    return books.update { books in
+      if parts[0] == "edges" {
+        return (try? books.database.row("SELECT 1 FROM edges WHERE id = ?1", .text(parts[1]))) != nil
+      }
+      return (try? books.database.row("SELECT 1 FROM items WHERE id = ?1", .text(parts[1]))) != nil
+    }
+  }
+
   /// The requests so far, the oldest of very many left out.
   var requests: [RequestRecord] { ledger.update { $0.requests } }
   /// Sums over them.

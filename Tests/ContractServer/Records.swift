@@ -140,6 +140,8 @@ final class Ledger: Sendable {
     var keys: [String: String] = [:]
     /// Creates whose answer was lost, by what they said → their id.
     var lostCreates: [String: String] = [:]
+    /// Their rows, where another was made that says the same: who does not ask for the first again has made it twice.
+    var twins: [String: Violation] = [:]
     /// What every create said → its id.
     var creates: [String: String] = [:]
     /// Method, target and key → when it may come again.

@@ -162,6 +162,8 @@ struct ServerTests {
         return status.contains("1 item and 0 edges so far; the folder shows it once all of it is here")
       })
     #expect(try listing(mount.point).isEmpty)
+    // It stands at the edges, which the items' count came before.
+    #expect(eventually { served.server.requests.contains { $0.path == "/edges" } })
     served.server.faults.release()
     #expect(mount.isOnline() && isThere(mount.point + "/Sicily"))
     #expect(try !mount.command(["status", mount.point]).output.contains("so far"))
@@ -344,6 +346,34 @@ struct ServerTests {
     #expect(try mount.command(["fetch", "--store", mount.store]).output.hasPrefix("Fetched 1 file,"))
     #expect(try held("large"))
     #expect(try mount.command(["fetch", mount.point + "/trip/large"]).status == 0)
+    try mount.unmount()
+  }
+
+  @Test("lets go of no bytes that a program has open, and next of those that were opened last, held by then or not")
+  func openHeld() throws {
+    let served = try Served()
+    for name in ["a", "b"] {
+      _ = try served.server.change { try $0.createFile(name, [UInt8](repeating: name.utf8.first ?? 0, count: 60_000)) }
+    }
+    let mount = try Mount()
+    defer { mount.end() }
+    try mount.start(served.options + ["--keep", "none"])
+    #expect(eventually(seconds: 30) { isThere(mount.point + "/b") })
+    #expect(try mount.command(["fetch", mount.point + "/a", mount.point + "/b"]).status == 0)
+    func held(_ name: String) throws -> Bool { try mount.attribute("user.marfa.held", of: name) == "yes" }
+    let letGo = ["setfattr", "-n", "user.marfa.held", "-v", "no", mount.point + "/a"]
+    // The one that was fetched first is opened last.
+    let open = try File(mount.point + "/a", O_RDONLY)
+    let refused = try run(letGo)
+    #expect(refused.status != 0 && refused.errors.contains("busy"), "\(refused)")
+    #expect(try held("a"))
+    try open.close()
+    try mount.unmount()
+    try mount.start(served.options + ["--keep", "none", "--budget", "100K"])
+    let trimmed = try mount.command(["trim", mount.store])
+    #expect(trimmed.status == 0, "\(trimmed)")
+    #expect(try held("a") && !held("b"))
+    #expect(try run(letGo).status == 0)
     try mount.unmount()
   }
 

@@ -5,17 +5,29 @@ import Glibc
 final class BlobStore: Sendable {
   let files: BlobFiles
   private let store: Store
-  /// How many closures or open files want a blob's file to stay where it is.
-  private let pins: Lock<[BlobHash: Int]>
+  private let pins: Lock<Pins>
   /// Removes what nothing refers to.
   let reaper: Reaper
+
+  private struct Pins {
+    /// How many closures, fetches or open files want a blob's file to stay where it is.
+    var counts: [BlobHash: Int] = [:]
+    /// Those of them whose file was to go meanwhile.
+    var letGo: Set<BlobHash> = []
+  }
 
   init(store: Store) throws(MarfaError) {
     self.store = store
     files = BlobFiles(beside: store.path)
-    let pins = Lock<[BlobHash: Int]>(.leaf, [:])
+    let pins = Lock<Pins>(.leaf, Pins())
     self.pins = pins
-    reaper = Reaper(store: store, files: files) { hash in pins.withLock { $0[hash] != nil } }
+    reaper = Reaper(store: store, files: files) { hash in
+      pins.withLock { pins in
+        guard pins.counts[hash] != nil else { return false }
+        pins.letGo.insert(hash)
+        return true
+      }
+    }
     if store.isWriter { try files.prepare() }
   }
 
@@ -131,7 +143,7 @@ final class BlobStore: Sendable {
   }
 
   /// True while somebody wants a blob's file to stay where it is.
-  func isPinned(_ hash: BlobHash) -> Bool { pins.withLock { $0[hash] != nil } }
+  func isPinned(_ hash: BlobHash) -> Bool { pins.withLock { $0.counts[hash] != nil } }
 
   // MARK: - Reading
 
@@ -161,7 +173,7 @@ final class BlobStore: Sendable {
 
   /// Keeps a blob's file where it is until ``unpin(_:)``.
   func pin(_ hash: BlobHash) {
-    pins.withLock { $0[hash, default: 0] += 1 }
+    pins.withLock { $0.counts[hash, default: 0] += 1 }
   }
 
   /// Ends a pin; what was let go meanwhile goes now.
@@ -169,14 +181,14 @@ final class BlobStore: Sendable {
     if dropPin(hash) { removeLetGo(hash) }
   }
 
-  /// Ends a pin. True for the last: ``removeLetGo(_:)`` is to follow, in its own time.
+  /// Ends a pin. True for the last of a file that was to go: ``removeLetGo(_:)`` is to follow, in its own time.
   func dropPin(_ hash: BlobHash) -> Bool {
     pins.withLock { pins -> Bool in
-      guard let count = pins[hash], count > 1 else {
-        pins[hash] = nil
-        return true
+      guard let count = pins.counts[hash], count > 1 else {
+        pins.counts[hash] = nil
+        return pins.letGo.remove(hash) != nil
       }
-      pins[hash] = count - 1
+      pins.counts[hash] = count - 1
       return false
     }
   }

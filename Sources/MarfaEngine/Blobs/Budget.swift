@@ -155,8 +155,9 @@ extension Connection {
   }
 
   /// Bytes here that can be fetched again and nothing keeps, whole or in part: the least recently read first. The server
-  /// must have answered that it stores them, no upload of them may wait, and no file of this device only may show them:
-  /// its item, when it had one, is in the bin there, and the bin is emptied some day.
+  /// must have answered that it stores them, no write may wait that uploads or names them (should it be refused, they are what
+  /// the person has of it), and no file of this device only may show them: its item, when it had one, is in the bin there,
+  /// and the bin is emptied some day.
   func evictable() throws(MarfaError) -> [(hash: BlobHash, size: Int64)] {
     let keep = try keep()
     return try all(
@@ -166,7 +167,7 @@ extension Connection {
         UNION ALL
         SELECT p.hash, p.bytes, coalesce(b.read_at, 0) FROM partials p JOIN blobs b ON b.hash = p.hash WHERE b.held = 0)
       SELECT h.hash, h.bytes FROM here h
-      WHERE NOT EXISTS (SELECT 1 FROM writes w WHERE w.blob = h.hash AND w.kind = 'upload_blob')
+      WHERE NOT EXISTS (SELECT 1 FROM writes w WHERE w.blob = h.hash)
         AND NOT EXISTS (
           SELECT 1 FROM nodes n JOIN edges e ON e.source = n.item AND e.type = 'attached-to'
             JOIN items host ON host.id = e.target AND host.state <> 'trashed'
@@ -197,11 +198,11 @@ extension Connection {
       }, { $0.bool(0) }) ?? false
   }
 
-  /// True when the only bytes are here: an upload waits, or a file of this device only shows them.
+  /// True when the only bytes are here: a write waits that uploads or names them, or a file of this device only shows them.
   fileprivate func isOnlyHere(_ hash: BlobHash) throws(MarfaError) -> Bool {
     try first(
       """
-      SELECT EXISTS (SELECT 1 FROM writes w WHERE w.blob = ?1 AND w.kind = 'upload_blob')
+      SELECT EXISTS (SELECT 1 FROM writes w WHERE w.blob = ?1)
         OR EXISTS (SELECT 1 FROM nodes n WHERE n.hash = ?1 AND n.item IS NULL)
       """, { $0.hash(1, hash) }, { $0.bool(0) }) ?? true
   }

@@ -22,7 +22,8 @@ extension Fetcher {
 
   /// Bytes were read: what was read last goes last.
   func noteRead(_ hash: BlobHash) {
-    guard store.isWriter else { return }
+    // Without a server nothing is let go of.
+    guard store.isWriter, source != nil else { return }
     pending.withLock { $0.reads[hash] = .now }
     flushPending(in: settings.readDelay)
   }

@@ -14,6 +14,7 @@ final class Reaper: Sendable {
 
   private let store: Store
   private let files: BlobFiles
+  /// Whether a file is to stay because somebody wants it, who is told that it was to go.
   private let isPinned: @Sendable (BlobHash) -> Bool
   private let waiting = Lock<[File]>(.leaf, [])
   private let thread = WorkQueue(name: "marfa-reaper", threads: 1)

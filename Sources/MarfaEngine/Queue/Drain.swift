@@ -54,6 +54,10 @@ final class Drain: Sendable {
     /// Rows that could not be read back, and when they are tried again.
     var unread: Set<ItemID> = []
     var retryUnread: Deadline?
+    /// Rows the server did not find and has not told of: a stream that is opened anew does, if anything does.
+    var untold: Set<ItemID> = []
+    /// Those of which such a stream did not tell either.
+    var searched: Set<ItemID> = []
 
     /// No wait is under way.
     var mayAsk: Bool { (notBefore?.hasPassed ?? true) && (asked?.hasPassed ?? true) }
@@ -81,6 +85,7 @@ final class Drain: Sendable {
   private let server: Server
   private let settings: Settings
   private let state = Monitor(State())
+  private let streamWanted = Lock<(@Sendable () -> Void)?>(.leaf, nil)
   private let cancellation = Cancellation()
   private let senders: WorkQueue
   private let isDone = Monitor(false)
@@ -261,7 +266,7 @@ final class Drain: Sendable {
     let (mayRead, unread) = state.update { state in
       if state.retryUnread?.hasPassed ?? true { state.unread = [] }
       state.isReading = !state.isOver && !state.isHydrating && state.mayAsk
-      return (state.isReading, state.unread)
+      return (state.isReading, state.unread.union(state.untold))
     }
     guard mayRead else { return }
     defer { state.update { $0.isReading = false } }
@@ -319,11 +324,44 @@ final class Drain: Sendable {
       }
     }
     do throws(MarfaError) {
-      // Heard of meanwhile: it stays owed.
-      if try !copy.applyReadBack(id, row, edges, heard: heard) { state.update { $0.isAwake = true } }
+      switch try copy.applyReadBack(id, row, edges, heard: heard) {
+      case .taken: _ = state.update { $0.searched.remove(id) }
+      // It stays owed.
+      case .overtaken: state.update { $0.isAwake = true }
+      case .untold: try search(id)
+      }
     } catch {
       Log.error("a row that was read back could not be kept: \(error)")
       putOff(id)
+    }
+  }
+
+  /// The server does not find a row and has not told of that: either the event is on its way, or it was set back. What a
+  /// stream opened from now on tells decides, and nothing is taken from this device before.
+  private func search(_ id: ItemID) throws(MarfaError) {
+    let isSearched = state.update {
+      $0.untold.insert(id)
+      return $0.searched.remove(id) != nil
+    }
+    if isSearched {
+      Log.warning("the server does not know \(id) any more and told nobody: its whole list is read again")
+      try copy.expire(isBehind: true)
+    }
+    streamWanted.withLock { $0 }?()
+  }
+
+  /// Calls `body` when the stream of events is to be opened anew; on the drain's thread.
+  func onStreamWanted(_ body: @escaping @Sendable () -> Void) { streamWanted.withLock { $0 = body } }
+
+  /// The rows that a stream opened from now on must tell of, if they are gone.
+  var untold: Set<ItemID> { state.read { $0.untold } }
+
+  /// A stream that was opened when these were sought has caught up.
+  func noteSearched(_ ids: Set<ItemID>) {
+    state.update {
+      $0.untold.subtract(ids)
+      $0.searched.formUnion(ids)
+      if !ids.isEmpty { $0.isAwake = true }
     }
   }
 

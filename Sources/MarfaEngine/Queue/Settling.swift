@@ -1,3 +1,12 @@
+/// What became of a row that was read back.
+enum ReadBack: Sendable {
+  case taken
+  /// Events told of the row while it was read, and may be newer: it is read again.
+  case overtaken
+  /// The server has none and has not told of that, so nothing was changed: its event is on its way, or it was set back.
+  case untold
+}
+
 /// What the queue makes of a judgement, in one transaction.
 extension WorkingCopy {
   /// Does to a write that was sent, as it was before it was, what came of it. `wait`: how long a write that failed this often, or can't be sent now, waits before it is tried again.
@@ -52,25 +61,28 @@ extension WorkingCopy {
     }
   }
 
-  /// Takes a row that was read back, with the edges it draws; `nil`: the server has none. Answers false when events told
-  /// of the row while it was read: it is read again then, for they may be newer.
+  /// Takes a row that was read back, with the edges it draws; `nil`: the server has none.
   func applyReadBack(_ id: ItemID, _ row: ItemRow?, _ edges: [EdgeRow], heard: (item: Int, edges: Int))
     throws(MarfaError)
-    -> Bool
+    -> ReadBack
   {
     try change { (change) throws(MarfaError) in
-      if news.isHeard(id.bytes, since: heard.item) || edgeNews.isHeard(id.bytes, since: heard.edges) { return false }
-      try change.connection.settleOwed(id)
-      guard let row else {
-        try change.forget(id, purged: false)
-        return true
+      if news.isHeard(id.bytes, since: heard.item) || edgeNews.isHeard(id.bytes, since: heard.edges) {
+        return .overtaken
       }
+      guard let row else {
+        guard try change.connection.isToldGone(id) else { return .untold }
+        try change.connection.settleOwed(id)
+        try change.forget(id, purged: false)
+        return .taken
+      }
+      try change.connection.settleOwed(id)
       try change.receive(row, slice: try change.connection.slice())
       // What it draws that is held whatever its ends are, when it is not held itself.
       let isHeld = try change.connection.item(id) != nil
       let edges = isHeld ? edges : edges.filter { Hydration.wholeEdgeTypes.contains($0.type) }
       for edge in edges { try change.receive(edge) }
-      guard row.carriesEdges else { return true }
+      guard row.carriesEdges else { return .taken }
       // Those it does not draw any more.
       let drawn = Set(edges.map(\.id))
       for edge in try change.connection.edges(touching: id)
@@ -78,7 +90,7 @@ extension WorkingCopy {
         // One that a write is to move here is another's on the server.
         if try !change.connection.hasWrites(about: edge.id) { try change.forget(edge.id) }
       }
-      return true
+      return .taken
     }
   }
 }

@@ -30,7 +30,9 @@ extension Schema {
 
     -- An item whose row is to be read from the server, because a write about it was refused or its answer was lost.
     CREATE TABLE owed(
-      item BLOB PRIMARY KEY CHECK(length(item) = 16)
+      item BLOB PRIMARY KEY CHECK(length(item) = 16),
+      -- The server has told since that it has no such item: when none is read, nothing more is to be found out.
+      is_told INTEGER NOT NULL DEFAULT 0 CHECK(is_told IN (0, 1))
     ) STRICT, WITHOUT ROWID;
 
     -- What the server made where it could not merge: few, and counted each time somebody asks how things stand.

@@ -186,9 +186,28 @@ extension Connection {
 
   // MARK: - Read-backs owed
 
-  func owe(_ id: ItemID) throws(MarfaError) { try run("INSERT OR IGNORE INTO owed(item) VALUES (?1)") { $0.id(1, id) } }
+  /// An item's row is to be read. `isTold`: the server has told since that it has no such item.
+  func owe(_ id: ItemID, isTold: Bool = false) throws(MarfaError) {
+    try run(
+      "INSERT INTO owed(item, is_told) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET is_told = max(is_told, excluded.is_told)"
+    ) {
+      $0.id(1, id)
+      $0.bool(2, isTold)
+    }
+  }
 
   func settleOwed(_ id: ItemID) throws(MarfaError) { try run("DELETE FROM owed WHERE item = ?1") { $0.id(1, id) } }
+
+  /// True when an item that the server does not find is one it has told of: purged, or in the bin, where it shows none.
+  func isToldGone(_ id: ItemID) throws(MarfaError) -> Bool {
+    let isTold = try first("SELECT is_told FROM owed WHERE item = ?1", { $0.id(1, id) }, { $0.bool(0) }) ?? true
+    if isTold { return true }
+    let known = try hasWrites(about: id) ? servedItem(id) : fullItem(id)
+    return known.map { $0.item.state == .trashed || $0.item.version == 0 } ?? true
+  }
+
+  /// A hydration that is through has told of all there is.
+  func noteAllTold() throws(MarfaError) { try run("UPDATE owed SET is_told = 1") }
 
   func owed(limit: Int) throws(MarfaError) -> [ItemID] {
     try all("SELECT item FROM owed LIMIT ?1", { $0.int(1, Int64(limit)) }, { $0.itemID(0) }).compactMap { $0 }

@@ -29,5 +29,6 @@ extension Errno {
   public static let notPermitted = Errno(EPERM)
   public static let noData = Errno(ENODATA)
   public static let notSupported = Errno(EOPNOTSUPP)
+  public static let crossDevice = Errno(EXDEV)
   public static let stale = Errno(ESTALE)
 }

@@ -15,6 +15,7 @@ final class Follower: Sendable {
     /// Wake up and try again, whatever it waits for.
     var isAwake = false
     var isHydrationWanted = false
+    var isReopeningWanted = false
     /// The stream that is held now.
     var stream: Handler?
     var isLive = false
@@ -111,6 +112,16 @@ final class Follower: Sendable {
 
   /// Tries again now.
   func retryNow() { state.update { $0.isAwake = true } }
+
+  /// Opens the stream anew now.
+  func openAnew() {
+    let stream = state.update {
+      $0.isAwake = true
+      $0.isReopeningWanted = true
+      return $0.stream
+    }
+    stream?.wake()
+  }
 
   /// Hydrates anew, though nothing makes it.
   func hydrateAgain() {
@@ -213,7 +224,11 @@ final class Follower: Sendable {
   private func follow() throws(MarfaError) -> Ending {
     let cursor = try copy.cursor()
     let handler = Handler()
-    state.update { $0.stream = handler }
+    state.update {
+      $0.stream = handler
+      $0.isReopeningWanted = false
+    }
+    let sought = drain.untold
     let transfer = server.events(after: cursor, handler)
     let token = cancellation.onCancel { transfer.cancel() }
     let isUnwanted = state.read { $0.isHydrationWanted }
@@ -237,6 +252,9 @@ final class Follower: Sendable {
         } ?? ([], nil, false)
       if state.read({ $0.isOver }) { return .over }
       if let ending = try apply(events) { return ending }
+      if events.contains(where: { if case .streamLive = $0.content { true } else { false } }) {
+        drain.noteSearched(sought)
+      }
       if isPaused { transfer.resume() }
       switch end {
       case nil: break
@@ -244,7 +262,7 @@ final class Follower: Sendable {
       case .failure(.canceled): return state.read { $0.isOver } ? .over : .ended(nil)
       case .failure(let failure): return .ended(failure)
       }
-      if state.read({ $0.isHydrationWanted }) { return .ended(nil) }
+      if state.read({ $0.isHydrationWanted || $0.isReopeningWanted }) { return .ended(nil) }
     }
   }
 

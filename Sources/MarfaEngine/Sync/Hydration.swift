@@ -147,7 +147,11 @@ struct Hydration {
       try change(walk) { (change) throws(MarfaError) in
         for row in piece {
           // A pinned one outside the slice stays, and whether the server still has it is asked.
-          if row.isPinned { try change.connection.owe(row.id) } else { try change.forget(row.id, purged: false) }
+          if row.isPinned {
+            try change.connection.owe(row.id, isTold: true)
+          } else {
+            try change.forget(row.id, purged: false)
+          }
         }
       }
     }
@@ -187,6 +191,7 @@ struct Hydration {
       try change.connection.setSetting("hydrated", "yes")
       if try change.connection.isServerBehind() { try change.forgetStored() }
       try change.connection.setSetting("behind", nil)
+      try change.connection.noteAllTold()
       try change.connection.setPassedOver(passedOver.count)
     }
   }

@@ -4,6 +4,7 @@ extension Tree.Change {
   /// Leaves an item's file or directory to this device; answers the directory's number. A file whose bytes are not here
   /// leaves nothing.
   func leaveBehind(_ id: ItemID) throws(MarfaError) -> Int64? {
+    try showLastBytes(of: id)
     guard try connection.isHere(id), var node = try connection.node(of: id) else { return nil }
     // What was made in it and has not gone out stays in it.
     for create in try createsUnsent(in: node) { try takeOff(create) }
@@ -19,6 +20,15 @@ extension Tree.Change {
     try connection.setRefused(node.number, id)
     tree.notify([.attributes(node.number)], in: self)
     return node.kind == .directory ? node.number : nil
+  }
+
+  /// A file whose bytes the server refused shows what it has: what was written last is in the refused write only.
+  private func showLastBytes(of id: ItemID) throws(MarfaError) {
+    guard let node = try connection.node(of: id), case .blob(let shown) = node.content,
+      let written = try connection.queue(about: id).last(where: { $0.kind == .updateItem && $0.blob != nil })?.blob,
+      written != shown, try connection.blob(written)?.held ?? false
+    else { return }
+    try show(written, in: node, since: now)
   }
 
   /// What the server still has and stood in a directory left behind stands where the server has it; a directory with

@@ -74,6 +74,7 @@ final class ServerLink: Sendable {
       }
       if isDue { follower.retryNow() }
     }
+    drain.onStreamWanted { [weak follower] in follower?.openAnew() }
     try drain.start()
     fetcher.connect(bytes)
     copy.store.onCommit { drain.noteCommit() }

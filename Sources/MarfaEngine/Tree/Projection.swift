@@ -125,16 +125,22 @@ extension Tree.Change {
       var left = node
       left.item = nil
       try connection.updateNode(left)
+      if case .blob = node.content { tree.spared.withLock { _ = $0.insert(node.number) } }
       let title = try title(id)
       Log.warning("\(title) went from the server while it was being written here: what is written stays")
       tree.notify([.attributes(node.number)], in: self)
       return
     }
+    try drop(node)
+    for child in left { try reconsider(child) }
+    if above != id { try reconsider(above) }
+  }
+
+  /// Takes a node with all its names out of the tree.
+  func drop(_ node: Node) throws(MarfaError) {
     for place in try connection.entries(of: node.number) { try removeEntry(node, from: place.parent) }
     try connection.deleteNode(node.number)
     if case .blob(let hash) = node.content { try tree.blobs.release(hash, in: connection) }
-    for child in left { try reconsider(child) }
-    if above != id { try reconsider(above) }
   }
 
   /// Takes what shows items out of a directory that is no item's any more: what has no other place stands in the root.

@@ -41,6 +41,8 @@ extension Tree.Change {
   func takesOver(_ node: Node, _ present: Node, in parent: Int64, _ name: FileName) throws(MarfaError) -> Bool {
     guard present.item != nil, node.kind == .file, present.kind == .file, node.links == 1 else { return false }
     if present.links == 1 { return true }
+    // They are to have its bytes, and only an item can bring those here.
+    guard try connection.isHere(present) else { return false }
     return try connection.entries(of: present.number).allSatisfy { place in
       place.parent == parent && (place.name == name || Displaced.isBackup(place.name, of: name, tree.settings))
     }
@@ -89,7 +91,8 @@ extension Tree.Change {
   func takeOverDisplaced(_ node: inout Node, at parent: Int64, _ name: FileName) throws(MarfaError) -> Bool {
     guard let number = tree.displaced.withLock({ $0.take(parent, name, at: now.nanoseconds) }), number != node.number,
       var backup = try connection.node(number), backup.links == 1, let item = backup.item,
-      let place = try connection.entries(of: number).first
+      // A backup is to have its bytes, and only an item can bring those here.
+      try connection.isHere(backup), let place = try connection.entries(of: number).first
     else { return false }
     try takeOver(&node, itemOf: &backup, called: name)
     try outbox.updateItem(item, ["title": .string(name.title)], folding: true)

@@ -197,7 +197,7 @@ extension Tree.Change {
       if was.item.version == 0 || isOurs { try keepHere(item) }
     }
     try render(item, shown, was: was, seen: nil)
-    if served != nil || (was?.item.version ?? 0) > 0 { try connection.owe(item) }
+    if served != nil || (was?.item.version ?? 0) > 0 { try connection.owe(item, isTold: served == nil) }
     if try !connection.hasWrites(about: item) { try connection.setServed(item, nil) }
   }
 
@@ -246,7 +246,7 @@ extension Tree.Change {
     default: break
     }
     // Gone from the server since, or not told of yet: shown as the answer has it until that is known.
-    if write.isOvertaken, before == nil { try connection.owe(id) }
+    if write.isOvertaken, before == nil { try connection.owe(id, isTold: true) }
     let waiting = try connection.hasWrites(about: id)
     try connection.setServed(id, waiting ? served : nil)
     if !waiting, let served, !served.item.pinned,
@@ -328,6 +328,11 @@ extension Connection {
   /// True for a directory, and for a file whose bytes are on this device.
   func isHere(_ item: ItemID) throws(MarfaError) -> Bool {
     guard let node = try node(of: item) else { return false }
+    return try isHere(node)
+  }
+
+  /// True for anything but a file whose bytes are elsewhere.
+  func isHere(_ node: Node) throws(MarfaError) -> Bool {
     guard case .blob(let hash) = node.content else { return true }
     return try blob(hash)?.held ?? false
   }

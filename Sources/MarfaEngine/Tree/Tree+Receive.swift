@@ -111,15 +111,19 @@ extension Tree.Change {
   /// A file shows the bytes its item names. What a program is writing meanwhile stays what it is: it is sealed as a
   /// change of the version it began with.
   private func showBytes(of full: FullItem, in node: Node) throws(MarfaError) {
+    if case .staged = node.content { return }
+    guard let hash = full.item.blob, node.content != .blob(hash) else { return }
+    try connection.know(hash, mimeType: full.item.mimeType, stored: full.item.version > 0)
+    try show(hash, in: node, since: full.updatedAt ?? now)
+  }
+
+  /// Gives a file other sealed bytes.
+  func show(_ hash: BlobHash, in node: Node, since: Timestamp) throws(MarfaError) {
     var node = node
     let before = node.content
-    if case .staged = before { return }
-    guard let hash = full.item.blob else { return }
-    guard before != .blob(hash) else { return }
-    try connection.know(hash, mimeType: full.item.mimeType, stored: full.item.version > 0)
     node.content = .blob(hash)
     node.size = try connection.blob(hash)?.size
-    node.mtime = full.updatedAt ?? now
+    node.mtime = since
     node.ctime = now
     try connection.updateNode(node)
     if case .blob(let old) = before { try tree.blobs.release(old, in: connection) }

@@ -40,7 +40,8 @@ extension Tree.Change {
         tree.displaced.withLock { $0.remember(node.number, at: directory.number, name, until: now.nanoseconds) }
       }
       try detach(node, from: directory)
-      if node.kind == .file, !node.local, try !hasNameAmongItems(node) {
+      // Whose bytes are not here stays an item, though no other device sees a name of it.
+      if node.kind == .file, !node.local, try !hasNameAmongItems(node), try connection.isHere(node) {
         try localize(&node)
       } else {
         try retitle(node, from: name)

@@ -164,8 +164,10 @@ extension Tree.Change {
   }
 
   /// Only directories of this device name it now: it and what is in it stop being items. The bytes stay here, and so does
-  /// what was said of a file. The caller writes the node.
+  /// what was said of a file. The caller writes the node. `EXDEV` when bytes are not here, and would be nobody's: who moves
+  /// them then copies them, which brings them here.
   func localize(_ node: inout Node) throws(MarfaError) {
+    if node.item != nil, try !connection.isHere(node) { throw .file(.crossDevice) }
     let item = node.item
     node.item = nil
     node.local = true

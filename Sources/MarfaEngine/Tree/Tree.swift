@@ -26,6 +26,8 @@ public final class Tree: Sendable {
   let leftOvers = Lock<Void>(.recovery, ())
   /// Files that a program is writing.
   private let writing = Lock<Set<Int64>>(.leaf, [])
+  /// Those of them whose items went meanwhile, and which would have gone with them.
+  let spared = Lock<Set<Int64>>(.leaf, [])
   let displaced = Lock<Displaced>(.leaf, Displaced())
   /// Files made a moment ago that have no rows yet; `nil` in a reader.
   private let made = Lock<NewFiles?>(.leaf, nil)
@@ -52,6 +54,20 @@ public final class Tree: Sendable {
   public func setBeingWritten(_ number: Int64, _ isBeingWritten: Bool) {
     writing.withLock { writing in
       if isBeingWritten { writing.insert(number) } else { writing.remove(number) }
+    }
+  }
+
+  /// The last program that might have written to a file is gone, and nothing of what it wrote is left to seal. Was the file
+  /// spared for its sake only, and not written after all, it goes as its item did.
+  public func endWriting(_ number: Int64) throws(MarfaError) {
+    setBeingWritten(number, false)
+    guard spared.withLock({ $0.remove(number) }) != nil else { return }
+    try change { (change) throws(MarfaError) in
+      guard let node = try change.connection.node(number), node.item == nil, !node.local, case .blob = node.content
+      else {
+        return
+      }
+      try change.drop(node)
     }
   }
 

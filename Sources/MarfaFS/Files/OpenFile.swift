@@ -18,6 +18,8 @@ final class OpenFile: Sendable {
   private let isReader: Bool
   private let changing = Lock<Changing>(.file, Changing())
   private let facts: Lock<Facts>
+  /// The bytes it has read from while it was open.
+  private let inUse = Lock<[BytesInUse]>(.leaf, [])
 
   /// What belongs to whoever changes the file.
   private struct Changing {
@@ -111,13 +113,20 @@ final class OpenFile: Sendable {
   private func open(_ hash: BlobHash, _ node: Node) throws(MarfaError) -> (Descriptor?, RangeReader?) {
     if node.partialBytes == nil || !blobs.canFetch {
       do throws(MarfaError) {
-        return (try tree.open(hash, size: node.size), nil)
+        return (try openHeld(hash, size: node.size), nil)
       } catch {
         // Let go of since the row was read.
         guard case .bytesAbsent = error, blobs.canFetch else { throw error }
       }
     }
     return (nil, try blobs.open(hash))
+  }
+
+  private func openHeld(_ hash: BlobHash, size: Int64?) throws(MarfaError) -> Descriptor {
+    let reading = blobs.reading(hash)
+    let descriptor = try tree.open(hash, size: size)
+    inUse.withLock { $0.append(reading) }
+    return descriptor
   }
 
   /// The same for a file that was made this moment, with what it will be written to.
@@ -145,7 +154,15 @@ final class OpenFile: Sendable {
     }
     guard isLast else { return }
     changing.withLock { changing in
-      defer { tree.setBeingWritten(number, false) }
+      defer {
+        if changing.staged == nil {
+          do throws(MarfaError) { try tree.endWriting(number) } catch {
+            Log.error("file \(number), which went while it was open, is left as it was: \(error)")
+          }
+        } else {
+          tree.setBeingWritten(number, false)
+        }
+      }
       if changing.isAbandoned {
         if let staged = changing.staged { tree.discard(staged) }
         changing.staged = nil
@@ -210,7 +227,7 @@ final class OpenFile: Sendable {
   /// The bytes are here whole by now: they are read, or copied to be changed, from the file.
   func arrived(_ hash: BlobHash) throws(MarfaError) {
     guard elsewhere == hash else { return }
-    let descriptor = try tree.open(hash, size: nil)
+    let descriptor = try openHeld(hash, size: nil)
     let reader = facts.withLock { facts -> RangeReader? in
       guard facts.elsewhere?.hash == hash else { return nil }
       facts.descriptor = descriptor

@@ -232,6 +232,42 @@ struct RehydrationTests {
     shared.expectNoViolations()
   }
 
+  @Test(
+    "leaves what a server that was set back had taken, though it refuses writes before its stream says so",
+    arguments: ["log ends before the cursor", "log has grown past the cursor"])
+  func setBackUnnoticed(_ log: String) throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try shared.server.takeSnapshot()
+    try copy.mkdir("trip")
+    for name in ["tagged", "renamed", "written", "left"] { try copy.write("trip/\(name)", "old \(name)") }
+    try copy.drained()
+    var head = shared.server.head
+    try eventually("it followed") { try copy.isAt(head) }
+    try shared.server.restoreSnapshot()
+    if log != "log ends before the cursor" {
+      while shared.server.head <= head {
+        try shared.server.change { _ = try $0.createNote("of another device") }
+      }
+    }
+    try copy.write("trip/written", "new")
+    try copy.items.addTag(copy.id(at: "trip/tagged"), "t")
+    try copy.move("trip/renamed", "trip/moved")
+    // What the server refused is put back, but for bytes.
+    let paths = ["trip/", "trip/left", "trip/renamed", "trip/tagged", "trip/written"]
+    try eventually("it is noticed: \(copy.queueText)", seconds: 30) {
+      try copy.status().leftBehind == 5 && copy.hydration() == .complete
+    }
+    head = shared.server.head
+    try eventually("it follows again") { try copy.isAt(head) }
+    #expect(try copy.paths().filter { !$0.hasPrefix("of another") }.sorted() == paths)
+    #expect(try copy.text("trip/written") == "new")
+    #expect(try copy.text("trip/renamed") == "old renamed")
+    #expect(try copy.queue.writes().isEmpty, "\(copy.queueText)")
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
   @Test("runs again at once when a person wants it, though no event comes")
   func wanted() throws {
     let shared = try Shared()
