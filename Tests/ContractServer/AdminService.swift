@@ -52,8 +52,8 @@ final class AdminService: Service {
     case "POST /-/forget": server.forgetRecords()
     case "POST /-/forget-results": try server.forgetResults()
     case "POST /-/expire-links": try server.expireLinks()
-    case "POST /-/snapshot": try server.takeSnapshot()
-    case "POST /-/restore": try server.restoreSnapshot()
+    case "POST /-/snapshot": try server.takeSnapshot("")
+    case "POST /-/restore": try server.restoreSnapshot("")
     case "POST /-/cut": server.cutStreams(incomplete: json["reason"]?.string)
     case "POST /-/retire": try server.retireEvents(keeping: Int(json["keeping"]?.integer ?? 0))
     case "POST /-/link":

@@ -79,16 +79,17 @@ final class Books {
 
   // MARK: - Backups
 
-  private var snapshot: String { folder + "/snapshot.db" }
+  private func snapshot(_ name: String) -> String { "\(folder)/snapshot-\(name).db" }
 
-  func takeSnapshot() throws(ServerRefusal) {
-    do { try Path.remove(snapshot) } catch { throw .broken("\(error)") }
-    try database.rows("VACUUM INTO ?1", .text(snapshot))
+  func takeSnapshot(_ name: String) throws(ServerRefusal) {
+    let path = snapshot(name)
+    do { try Path.remove(path) } catch { throw .broken("\(error)") }
+    try database.rows("VACUUM INTO ?1", .text(path))
   }
 
   /// Every table as it was; blobs' files stay, as an object store's do.
-  func restoreSnapshot() throws(ServerRefusal) {
-    try database.rows("ATTACH ?1 AS snapshot", .text(snapshot))
+  func restoreSnapshot(_ name: String) throws(ServerRefusal) {
+    try database.rows("ATTACH ?1 AS snapshot", .text(snapshot(name)))
     try transaction { () throws(ServerRefusal) in
       let tables = ["items", "versions", "edges", "blobs", "uploads", "events", "replies", "links", "purged"]
       for table in tables {

@@ -78,9 +78,9 @@ public final class ContractServer: Sendable {
   /// Every signed link given so far is over.
   public func expireLinks() throws(ServerRefusal) { try instance.expireLinks() }
   /// Writes down how every row stands, for ``restoreSnapshot()``.
-  public func takeSnapshot() throws(ServerRefusal) { try instance.takeSnapshot() }
+  public func takeSnapshot(_ name: String = "") throws(ServerRefusal) { try instance.takeSnapshot(name) }
   /// Puts every row back to the snapshot, as a restored backup does: cursors past it are answered `cursor_ahead`.
-  public func restoreSnapshot() throws(ServerRefusal) { try instance.restoreSnapshot() }
+  public func restoreSnapshot(_ name: String = "") throws(ServerRefusal) { try instance.restoreSnapshot(name) }
   /// Adds or replaces an item type.
   public func add(_ type: TypeRow) { instance.add(type) }
 

@@ -177,15 +177,15 @@ final class Instance: Sendable {
     try books.update { (books) throws(ServerRefusal) in try books.expireLinks() }
   }
 
-  /// Writes down how everything stands, for ``restoreSnapshot()``.
-  func takeSnapshot() throws(ServerRefusal) {
-    try books.update { (books) throws(ServerRefusal) in try books.takeSnapshot() }
+  /// Writes down how everything stands, for ``restoreSnapshot(_:)``.
+  func takeSnapshot(_ name: String) throws(ServerRefusal) {
+    try books.update { (books) throws(ServerRefusal) in try books.takeSnapshot(name) }
   }
 
   /// Puts everything back to the snapshot, as a restored backup does: cursors past it are answered `cursor_ahead`.
-  func restoreSnapshot() throws(ServerRefusal) {
+  func restoreSnapshot(_ name: String) throws(ServerRefusal) {
     let head = try books.update { (books) throws(ServerRefusal) in
-      try books.restoreSnapshot()
+      try books.restoreSnapshot(name)
       return books.head
     }
     signals.update { signals in

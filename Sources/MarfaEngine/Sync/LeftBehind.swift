@@ -31,6 +31,26 @@ extension Tree.Change {
     try show(written, in: node, since: now)
   }
 
+  /// The bytes of a version that the server took and knows no more stay beside those it has, on this device only, as far as
+  /// they are here.
+  func keepLostVersion(of item: Item, before known: Item) throws(MarfaError) {
+    guard try connection.isServerBehind(), let node = try connection.node(of: item.id),
+      case .blob(let hash) = node.content, hash == item.blob, known.blob != hash, try connection.isHere(node),
+      let place = try connection.entries(of: node.number).first
+    else { return }
+    var copy = node
+    copy.item = nil
+    copy.local = true
+    copy = try connection.insertNode(copy)
+    let name = try connection.freeName(place.parent, place.name.labelled("before the server was set back"))
+    try connection.insertEntry(place.parent, name, node: copy.number)
+    try connection.addLinks(copy.number, 1 - node.links, at: now)
+    try connection.touch(place.parent, at: now)
+    // No server will ever have an item of this id: it says only how the file came to be this device's.
+    try connection.setRefused(copy.number, .mint())
+    tree.notify([.entry(parent: place.parent, name: name), .node(place.parent)], in: self)
+  }
+
   /// What the server still has and stood in a directory left behind stands where the server has it; a directory with
   /// nothing left in it goes, and the one it was in, when that is the same.
   func clear(leftBehind number: Int64) throws(MarfaError) {

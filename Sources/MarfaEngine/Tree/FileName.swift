@@ -75,8 +75,11 @@ extension FileName {
   }
 
   /// The `number`th name of entries that would all be called this: `name (2).ext`.
-  func numbered(_ number: Int) -> FileName {
-    FileName(stored: FileName.cut(bytes, suffix: Array(" (\(number))".utf8)))
+  func numbered(_ number: Int) -> FileName { labelled("\(number)") }
+
+  /// This name with words in brackets before its extension.
+  func labelled(_ words: String) -> FileName {
+    FileName(stored: FileName.cut(bytes, suffix: Array(" (\(words))".utf8)))
   }
 
   /// What this name and its numbered ones begin with.

@@ -66,7 +66,8 @@ extension Tree.Change {
         try addEntry(node.number, of: item, in: top)
       }
     }
-    if node.kind == .directory { try promoteContents(of: node) }
+    // What the server took before comes back by itself, as this did.
+    if node.kind == .directory { try promoteContents(of: node, sparingLeftBehind: true) }
   }
 
   /// Takes away what an edge showed; what is left without a place stands in the root.

@@ -12,6 +12,9 @@ extension Tree.Change {
     // A hydration is what the server has now: one that was restored from a backup has older versions.
     if seen == nil, let before, before.item.version > row.version { return }
     let full = FullItem(row, before: before)
+    if !waiting, let before, before.item.version > row.version {
+      try keepLostVersion(of: before.item, before: full.item)
+    }
     guard waiting || slice.holds(type: row.type, tier: row.tier) || shown?.item.pinned == true else {
       return try forget(row.id, purged: false)
     }
@@ -153,6 +156,11 @@ extension Tree.Change {
     let full = FullEdge(edge: row.edge, rest: row.rest)
     try connection.setServed(row.id, waiting ? full : nil)
     try render(row.id, waiting ? try connection.overlaid(row.id, over: full) : full, was: shown, seen: seen)
+    // One of the same ends that waits to be drawn, or was refused because of this one, is drawn.
+    for write in try connection.creates(ofEdgeLike: row.edge) {
+      guard let write = try connection.queuedWrite(write) else { continue }
+      try takeOff(write)
+    }
   }
 
   /// The server has no such edge any more.
@@ -190,6 +198,28 @@ extension Connection {
       SELECT 1 FROM nodes n JOIN writes w ON w.item = n.item AND w.blob = n.hash
       WHERE n.item = ?1 AND w.kind = 'update_item' AND w.state <> 'refused' LIMIT 1
       """, { $0.id(1, id) }, { _ in true }) ?? false
+  }
+
+  /// Creates of edges with the same ends and type that have not gone out, or that the server refused for there being one.
+  fileprivate func creates(ofEdgeLike edge: Edge) throws(MarfaError) -> [WriteID] {
+    try all(
+      """
+      SELECT w.number FROM edges e JOIN writes w ON w.edge = e.id
+      WHERE e.source = ?1 AND e.target = ?2 AND e.type = ?3 AND e.id <> ?4 AND e.version = 0
+        AND w.kind = 'create_edge' AND w.gone_out = 0
+      UNION SELECT number FROM writes
+      WHERE state = 'refused' AND kind = 'create_edge' AND json_extract(verdict, '$.code') = 'edge_constraint_violation'
+        AND edge <> ?4 AND json_extract(body, '$.source_id') = ?5 AND json_extract(body, '$.target_id') = ?6
+        AND json_extract(body, '$.edge_type') = ?3
+      """,
+      {
+        $0.id(1, edge.source)
+        $0.id(2, edge.target)
+        $0.text(3, edge.type)
+        $0.id(4, edge.id)
+        $0.text(5, "\(edge.source)")
+        $0.text(6, "\(edge.target)")
+      }, { WriteID($0.int(0)) })
   }
 
   fileprivate func markSeen(_ id: ItemID, _ seen: Int64) throws(MarfaError) {

@@ -243,7 +243,7 @@ extension Tree.Change {
   }
 
   /// What this device only has in a directory that is an item's now becomes items; what the server refused does not.
-  func promoteContents(of node: Node) throws(MarfaError) {
+  func promoteContents(of node: Node, sparingLeftBehind: Bool = false) throws(MarfaError) {
     // No recursion: a tree may be deeper than a stack.
     var directories = [node]
     while let directory = directories.popLast() {
@@ -251,6 +251,7 @@ extension Tree.Change {
         guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child),
           try !connection.isRefused(number)
         else { continue }
+        if sparingLeftBehind, try connection.isLeftBehind(number) { continue }
         if child.item != nil {
           // A file that stands among items under another name, too, and now here.
           if child.kind == .file { try attach(child, in: directory) }

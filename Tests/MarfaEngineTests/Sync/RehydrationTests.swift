@@ -268,6 +268,53 @@ struct RehydrationTests {
     try checkInvariants(copy)
   }
 
+  @Test(
+    "gives back as they were what a server that was set back had taken, when it is put forward again",
+    arguments: [false, true])
+  func putForward(again: Bool) async throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try copy.mkdir("before")
+    try copy.write("before/old", "old")
+    try copy.drained()
+    try shared.server.takeSnapshot("early")
+    try copy.mkdir("after")
+    try copy.mkdir("after/deep")
+    try copy.write("after/deep/only", "the only copy")
+    try copy.write("before/new", "new")
+    try copy.write("before/old", "newer")
+    try copy.move("before/old", "after/moved")
+    try copy.drained()
+    let head = shared.server.head
+    try eventually("it followed") { try copy.isAt(head) }
+    let paths = try copy.paths().sorted()
+    let ids = try paths.map { try copy.id(at: $0) }
+    try shared.server.takeSnapshot("late")
+    try shared.server.restoreSnapshot("early")
+    shared.server.cutStreams()
+    try eventually("it is noticed", seconds: 30) {
+      try copy.hydration() == .complete && copy.status().leftBehind > 0
+    }
+    // What it took of a file that it has still stays beside that.
+    let kept = "after/moved (before the server was set back)"
+    #expect(try copy.text(kept) == "newer")
+    try checkInvariants(copy)
+    try shared.server.restoreSnapshot("late")
+    shared.server.cutStreams()
+    if again { try copy.hydrateAgain() }
+    try eventually("all is as it was: \(copy.paths())", seconds: 30) {
+      try copy.hydration() == .complete && copy.isAt(head) && copy.status().leftBehind == 1
+        && copy.paths().filter { $0 != kept }.sorted() == paths
+    }
+    try copy.drained()
+    #expect(try paths.map { try copy.id(at: $0) } == ids)
+    #expect(try copy.text("after/deep/only") == "the only copy")
+    let hash = try #require(try copy.item(at: "after/moved")?.blob)
+    #expect(try await copy.blobs.withFile(hash) { try contents($0) } == Array("newer".utf8))
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
   @Test("runs again at once when a person wants it, though no event comes")
   func wanted() throws {
     let shared = try Shared()
