@@ -9,6 +9,7 @@ import MarfaEngine
 ///     POST   /-/release  /-/forget  /-/forget-results  /-/expire-links  /-/snapshot  /-/restore
 ///     POST   /-/cut      {"reason"?}
 ///     POST   /-/retire   {"keeping"}
+///     POST   /-/seed     {"notes","files_each"?}
 ///     POST   /-/link     {"round_trip"?,"bytes_per_second"?}
 final class AdminService: Service {
   let line = Line(Link())
@@ -56,6 +57,14 @@ final class AdminService: Service {
     case "POST /-/restore": try server.restoreSnapshot("")
     case "POST /-/cut": server.cutStreams(incomplete: json["reason"]?.string)
     case "POST /-/retire": try server.retireEvents(keeping: Int(json["keeping"]?.integer ?? 0))
+    case "POST /-/seed":
+      do {
+        try server.change {
+          try $0.seed(notes: Int(json["notes"]?.integer ?? 0), filesEach: Int(json["files_each"]?.integer ?? 0))
+        }
+      } catch {
+        throw .broken("\(error)")
+      }
     case "POST /-/link":
       server.link = Link(roundTrip: json["round_trip"]?.double ?? 0, bytesPerSecond: json["bytes_per_second"]?.double)
     default: throw ServerRefusal(404, "not_found", "There is no such request.")
