@@ -29,7 +29,8 @@ public enum Unmounting {
   public static func waitForEnd(of mount: MarfaMount, pid: Int?, seconds: Double) -> Bool {
     let deadline = Deadline.after(seconds: seconds)
     while true {
-      let isMounted = (try? MarfaMounts.all())?.contains { $0.id == mount.id && $0.device == mount.device } ?? false
+      // By all that is known of it: the kernel gives a mount's number, and its device's, to the next one made.
+      let isMounted = (try? MarfaMounts.all())?.contains(mount) ?? false
       if !isMounted && !(pid.map { isAlive($0) } ?? false) { return true }
       if deadline.hasPassed { return false }
       usleep(20_000)

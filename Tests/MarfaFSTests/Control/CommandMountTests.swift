@@ -52,6 +52,20 @@ struct CommandMountTests {
     #expect(try home.marfa("unmount", "trip").status == 0)
   }
 
+  @Test("A mount that is gone is not waited for because another has its numbers now, which the kernel gives again")
+  func numbersGivenAgain() throws {
+    let home = try Home()
+    let folder = try home.folder("trip")
+    #expect(try home.marfa("trip").status == 0)
+    let other = try #require(try MarfaMounts.all().first { $0.mountPoint == folder })
+    var gone = other
+    gone.mountPoint = "\(home.path)/gone"
+    gone.store = "\(home.path)/gone.db"
+    #expect(Unmounting.waitForEnd(of: gone, pid: nil, seconds: 0))
+    #expect(!Unmounting.waitForEnd(of: other, pid: nil, seconds: 0))
+    #expect(try home.marfa("unmount", "trip").status == 0)
+  }
+
   @Test("Two stores of one name in two folders have a log each")
   func logs() throws {
     let home = try Home()
