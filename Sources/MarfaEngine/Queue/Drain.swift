@@ -111,10 +111,15 @@ final class Drain: Sendable {
     }
   }
 
-  /// Ends: what is on its way is broken off and goes again the next time. Returns once nothing is.
-  func close() {
+  /// Has it end: what is on its way is broken off and goes again the next time. Returns at once.
+  func stop() {
     state.update { $0.isOver = true }
     cancellation.cancel()
+  }
+
+  /// Ends. Returns once nothing is on its way.
+  func close() {
+    stop()
     _ = isDone.wait { $0 ? true : nil }
     senders.close()
   }

@@ -94,10 +94,15 @@ final class Follower: Sendable {
     }
   }
 
-  /// Ends. Returns once nothing is applied any more.
-  func close() {
+  /// Has it end. Returns at once.
+  func stop() {
     state.update { $0.isOver = true }
     cancellation.cancel()
+  }
+
+  /// Ends. Returns once nothing is applied any more.
+  func close() {
+    stop()
     _ = isDone.wait { $0 ? true : nil }
   }
 

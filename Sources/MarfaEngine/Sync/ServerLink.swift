@@ -82,6 +82,9 @@ final class ServerLink: Sendable {
   }
 
   func close() {
+    // Both at once: a hydration may be waiting for an answer that the drain waits for.
+    follower.stop()
+    drain.stop()
     follower.close()
     drain.close()
     bytes.close()

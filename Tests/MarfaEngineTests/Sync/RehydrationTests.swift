@@ -315,6 +315,20 @@ struct RehydrationTests {
     try checkInvariants(copy)
   }
 
+  @Test("that waits for a write's answer, which does not come, keeps no copy from being closed")
+  func closedMeanwhile() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    shared.server.faults.add(Fault(.stall(seconds: nil), method: "POST", path: "/items"))
+    try copy.mkdir("stalled")
+    try eventually("it is on its way") { try copy.queue.writes().contains { $0.state == .sending } }
+    try copy.hydrateAgain()
+    try eventually("a hydration waits") { copy.serverStatus?.hydrationProgress != nil }
+    let began = Monotonic.now
+    copy.close()
+    #expect(Monotonic.now - began < 10_000_000_000)
+  }
+
   @Test("runs again at once when a person wants it, though no event comes")
   func wanted() throws {
     let shared = try Shared()
