@@ -31,7 +31,8 @@ extension FileSystem {
 
   private func value(of name: [UInt8], _ node: UInt64) throws(MarfaError) -> [UInt8]? {
     switch AttributeName.kind(of: name) {
-    case .foreign: return nil
+    // Not "there is none on this file": `ls -l` asks each file for its ACL and its label, unless the first said this.
+    case .foreign: throw .file(.notSupported)
     case .device: return try tree.attribute(number(node), name)
     case .marfa: return try attributes(of: node)[String(decoding: name, as: UTF8.self)].map { Array($0.utf8) }
     case .desktop:
