@@ -47,9 +47,9 @@ extension FileSystem {
     switch try known(of: number) {
     case .root(let status): return NodeAttributes(root: status, server: copy.serverStatus)
     case .directory(let facts): return NodeAttributes(directory: facts, store: copy.path)
-    case .file(let facts):
+    case .file(let facts, let origin):
       let file = files.find(node)
-      var now = FileNow(link: LinkState(copy))
+      var now = FileNow(link: LinkState(copy, origin: origin))
       now.isBeingWritten = file?.isBeingWritten ?? false
       now.isOpen = file != nil
       now.size = file?.overlay(facts.node)?.size ?? facts.node.size ?? 0
@@ -71,7 +71,7 @@ extension FileSystem {
       known = .directory(facts)
     } else {
       guard let facts = try copy.facts(ofFile: number) else { throw .file(.stale) }
-      known = .file(facts)
+      known = .file(facts, origin: try copy.knownOrigin())
     }
     if !copy.isReader { facts.keep(known, of: number, commits: commits) }
     return known
