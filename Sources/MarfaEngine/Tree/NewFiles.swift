@@ -56,7 +56,7 @@ final class NewFiles: StorePrologue {
   /// Beyond so many, making one more makes the rows of all first: memory stays bounded.
   private static let most = 4096
   /// How long a closed one waits for others, in microseconds.
-  private static let patience: UInt32 = 10_000
+  private static let patience: UInt32 = 100_000
 
   init(_ tree: Tree, store: Store, blobs: BlobStore) {
     self.tree = tree
@@ -246,13 +246,24 @@ final class NewFiles: StorePrologue {
       tree.notify(
         [.entry(parent: directory.number, name: file.name), .entry(parent: directory.number, name: name)], in: change)
     }
-    // Its bytes are its seal's to say.
-    node.content = .empty
-    node.size = 0
+    guard let seal = file.seal, tree.displaced.withLock({ $0.isEmpty }) else {
+      // Not closed yet; or it may take over the item of a file renamed away meanwhile, which its seal sees to.
+      node.content = .empty
+      node.size = 0
+      _ = try connection.insertNode(node, numbered: node.number)
+      try connection.insertEntry(directory.number, name, node: node.number)
+      guard let seal = file.seal else { return }
+      _ = try change.seal(file.staged, seal.hash, size: seal.size, mimeType: seal.mimeType, mtime: file.node.mtime)
+      return
+    }
+    // Each row is written once, as it is to be: what a seal would look up of a file is known of a new one.
+    store.afterCommit { [blobs] in blobs.discard(file.staged) }
+    try change.hold(file.staged, seal.hash, size: seal.size, mimeType: seal.mimeType)
+    let item = try change.createFileItem(titled: name.title, seal.hash, mimeType: seal.mimeType)
+    node.item = item
     _ = try connection.insertNode(node, numbered: node.number)
     try connection.insertEntry(directory.number, name, node: node.number)
-    guard let seal = file.seal else { return }
-    _ = try change.seal(file.staged, seal.hash, size: seal.size, mimeType: seal.mimeType, mtime: file.node.mtime)
+    if let host = directory.item { try change.attach(item, to: host) }
   }
 
   func committed() {

@@ -113,6 +113,11 @@ extension Tree.Change {
   func attach(_ node: Node, in directory: Node) throws(MarfaError) {
     guard let file = node.item, let host = directory.item else { return }
     guard try connection.edge(from: file, to: host, type: Edge.attachedTo) == nil else { return }
+    try attach(file, to: host)
+  }
+
+  /// Draws the edge from a file item to what it is attached to.
+  func attach(_ file: ItemID, to host: ItemID) throws(MarfaError) {
     try outbox.createEdge(
       Edge(id: .mint(), source: file, target: host, type: Edge.attachedTo, properties: [:], version: 0))
   }

@@ -229,16 +229,22 @@ extension Tree.Change {
   func createFileItem(for node: inout Node, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
     let places = try connection.entries(of: node.number)
     guard let title = try titleName(of: node)?.title else { return }
+    let item = try createFileItem(titled: title, hash, mimeType: mimeType)
+    node.item = item
+    node.local = false
+    for place in places { try attach(node, in: try directory(place.parent)) }
+    try applyPending(node, to: item)
+  }
+
+  /// A file item that no node shows yet, and its upload.
+  func createFileItem(titled title: String, _ hash: BlobHash, mimeType: String) throws(MarfaError) -> ItemID {
     let item = Item(
       id: .mint(), type: FileTypes.type(forMIME: mimeType),
       properties: [
         "blob_ref": .string(hash.description), "mime_type": .string(mimeType), "title": .string(title),
       ], state: .active, tier: .library, version: 0, tags: [], pinned: false)
     _ = try outbox.createItem(item)
-    node.item = item.id
-    node.local = false
-    for place in places { try attach(node, in: try directory(place.parent)) }
-    try applyPending(node, to: item.id)
+    return item.id
   }
 }
 
