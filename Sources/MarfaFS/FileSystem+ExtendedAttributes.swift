@@ -61,7 +61,7 @@ extension FileSystem {
   /// What the store says of a node.
   private func known(of number: Int64) throws(MarfaError) -> KnownFacts {
     // Counted before the store is read: what is committed meanwhile makes this stale, never fresh.
-    let commits = copy.commits
+    let commits = try copy.settledCommits()
     if let known = facts.find(number, commits: commits) { return known }
     let known: KnownFacts
     if number == Node.root {

@@ -41,15 +41,17 @@ extension Tree {
   private func makeLate(_ parent: Int64, _ name: FileName, mode: mode_t, owner: Owner) throws(MarfaError)
     -> (node: Node, staged: StagedFile?)?
   {
-    guard let newFiles, !settings.localNames.matches(name), displaced.withLock({ $0.isEmpty }) else { return nil }
+    guard let lateRows, !settings.localNames.matches(name), displaced.withLock({ $0.isEmpty }) else { return nil }
+    // Asked before the rows are: they may go in between.
+    let isFreed = lateRows.isFreed(parent, name)
     let (directory, isTaken) = try store.read(settled: false) { (connection) throws(MarfaError) in
       (try connection.node(parent), try connection.child(parent, name) != nil)
     }
     guard let directory else { throw .file(.notFound) }
     guard directory.kind == .directory else { throw .file(.notDirectory) }
-    guard !isTaken else { throw .file(.exists) }
+    guard !isTaken || isFreed else { throw .file(.exists) }
     guard !directory.local else { return nil }
-    return try newFiles.make(directory, name, mode: mode, owner: owner)
+    return try lateRows.make(directory, name, mode: mode, owner: owner)
   }
 
   /// Makes a symbolic link. It lives on this device only.
