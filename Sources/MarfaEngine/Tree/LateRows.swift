@@ -109,13 +109,8 @@ final class LateRows: StorePrologue {
     state.withLock { !$0.freed.isEmpty && $0.freed.contains(Place(parent: parent, name: name())) }
   }
 
-  /// A directory as what was made and removed in it makes it.
-  func overlay(_ node: Node?) -> Node? {
-    guard var node, node.kind == .directory, let time = state.withLock({ $0.touched[node.number] }) else { return node }
-    node.mtime = max(node.mtime, time)
-    node.ctime = max(node.ctime, time)
-    return node
-  }
+  /// When something was made or removed in a directory last, of which its rows do not say so yet.
+  func touched(_ directory: Int64) -> Timestamp? { state.withLock { $0.touched[directory] } }
 
   // MARK: - Changing
 

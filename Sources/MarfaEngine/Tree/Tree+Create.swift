@@ -44,11 +44,11 @@ extension Tree {
     guard let lateRows, !settings.localNames.matches(name), displaced.withLock({ $0.isEmpty }) else { return nil }
     // Asked before the rows are: they may go in between.
     let isFreed = lateRows.isFreed(parent, name)
-    let (directory, isTaken) = try store.read(settled: false) { (connection) throws(MarfaError) in
-      (try connection.node(parent), try connection.child(parent, name) != nil)
-    }
-    guard let directory else { throw .file(.notFound) }
+    guard let directory = try row(parent) else { throw .file(.notFound) }
     guard directory.kind == .directory else { throw .file(.notDirectory) }
+    let isTaken = try store.read(settled: false) { (connection) throws(MarfaError) in
+      try connection.child(parent, name) != nil
+    }
     guard !isTaken || isFreed else { throw .file(.exists) }
     guard !directory.local else { return nil }
     return try lateRows.make(directory, name, mode: mode, owner: owner)

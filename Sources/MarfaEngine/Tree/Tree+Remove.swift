@@ -18,11 +18,9 @@ extension Tree {
   /// being written, and one that has no rows yet itself.
   private func removeLate(_ parent: Int64, _ name: FileName) throws(MarfaError) -> Node? {
     guard let lateRows, !lateRows.isNew(parent, name), !lateRows.isFreed(parent, name) else { return nil }
-    let (directory, found) = try store.read(settled: false) { (connection) throws(MarfaError) in
-      (try connection.node(parent), try connection.child(parent, name))
-    }
-    guard let directory, directory.kind == .directory, let found, found.kind != .directory, found.links == 1,
-      !isBeingWritten(found.number)
+    let found = try store.read(settled: false) { (connection) throws(MarfaError) in try connection.child(parent, name) }
+    guard let directory = try row(parent), directory.kind == .directory, let found, found.kind != .directory,
+      found.links == 1, !isBeingWritten(found.number)
     else { return nil }
     if case .staged = found.content { return nil }
     return lateRows.remove(found, from: directory, name)

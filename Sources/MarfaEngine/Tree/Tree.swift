@@ -23,6 +23,8 @@ public final class Tree: Sendable {
   let blobs: BlobStore
   let settings: Settings
   let observer = Lock<TreeObserver?>(.leaf, nil)
+  /// The directory whose row was read last, and how much was committed before.
+  private let directory = Lock<(node: Node, commits: Int)?>(.leaf, nil)
   let leftOvers = Lock<Void>(.recovery, ())
   /// Files that a program is writing.
   private let writing = Lock<Set<Int64>>(.leaf, [])
@@ -65,8 +67,31 @@ public final class Tree: Sendable {
     let lateRows = lateRows
     if let node = lateRows?.node(number) { return node }
     if lateRows?.isRemoved(number) == true { return nil }
+    // Asked before the row is read, which may be written in between.
+    let touched = lateRows?.touched(number)
+    guard var node = try row(number) else { return nil }
+    if let touched {
+      node.mtime = max(node.mtime, touched)
+      node.ctime = max(node.ctime, touched)
+    }
+    return node
+  }
+
+  /// A node as its row says. Of a directory it is remembered until something is committed: the kernel asks for it again
+  /// after each name that is made or removed in it.
+  func row(_ number: Int64) throws(MarfaError) -> Node? {
+    // Another process's commits are not counted.
+    guard store.isWriter else {
+      return try store.read { (connection) throws(MarfaError) in try connection.node(number) }
+    }
+    // Counted before the row is read: what is committed meanwhile makes this stale, never fresh.
+    let commits = store.commits
+    if let known = directory.withLock({ $0 }), known.node.number == number, known.commits == commits {
+      return known.node
+    }
     let node = try store.read(settled: false) { (connection) throws(MarfaError) in try connection.node(number) }
-    return lateRows.map { $0.overlay(node) } ?? node
+    if let node, node.kind == .directory { directory.withLock { $0 = (node, commits) } }
+    return node
   }
 
   /// The node that shows an item.
@@ -82,7 +107,9 @@ public final class Tree: Sendable {
     let node = try store.read(settled: false) { (connection) throws(MarfaError) in
       try connection.child(parent, lent: name)
     }
-    return lateRows.map { $0.overlay(node) } ?? node
+    // A directory's times are not all in its row.
+    if let node, node.kind == .directory, lateRows != nil { return try self.node(node.number) }
+    return node
   }
 
   /// Hands a directory's entries to `body`, in the order of their cookies, behind `cookie` (0: from the beginning),

@@ -136,6 +136,29 @@ struct NewFileTests {
     #expect(try LateRowsJournal.read(beside: store).made.map(\.node.number) == [7, 9])
   }
 
+  @Test("shows in its directory's times before and after it has rows, as does what is changed of the directory")
+  func directoryTimes() throws {
+    try withScratch(options) { scratch in
+      try scratch.mkdir("D")
+      let directory = try #require(try scratch.node("D"))
+      for number in 0..<3 {
+        let before = try #require(try scratch.tree.node(directory.number)).mtime
+        try make(scratch, "D/f\(number)", "bytes")
+        let then = try #require(try scratch.tree.node(directory.number))
+        #expect(then.mtime > before)
+        try scratch.copy.store.settle()
+        #expect(try scratch.tree.node(directory.number) == then)
+        #expect(try scratch.node("D") == then)
+        var changes = NodeChanges()
+        changes.mode = mode_t(0o700 + number)
+        changes.mtime = Timestamp(nanoseconds: Int64(number))
+        _ = try scratch.tree.setAttributes(directory.number, changes)
+        let changed = try #require(try scratch.tree.node(directory.number))
+        #expect(changed.mode == 0o700 + UInt32(number) && changed.mtime.nanoseconds == Int64(number))
+      }
+    }
+  }
+
   @Test("is not made twice")
   func twice() throws {
     try withScratch(options) { scratch in
