@@ -68,7 +68,7 @@ public final class WorkingCopy: Sendable {
       try connection.updateNode(root)
       return true
     }
-    let titles = try Recovery.takeNewFiles(tree)
+    let titles = try Recovery.takeLateRows(tree)
     try Recovery.sweepPartial(tree)
     for (node, id) in try Recovery.run(tree, titles: titles) {
       // Mount first: the bytes are readable as they are, and hashing many may take a while.
@@ -80,7 +80,7 @@ public final class WorkingCopy: Sendable {
         }
       }
     }
-    tree.beginNewFiles()
+    tree.beginLateRows()
     // The last process did not end by itself: it may have left bytes that nothing refers to.
     if wasOpen { sealing.post { [tree, isOver] in Recovery.sweepHeld(tree) { isOver.withLock { $0 } } } }
   }
@@ -115,7 +115,7 @@ public final class WorkingCopy: Sendable {
     store.onCommit(nil)
     sealing.close(dropping: true)
     fetcher.close()
-    tree.newFiles?.close()
+    tree.lateRows?.close()
     blobStore.reaper.close()
     if store.isWriter { try? store.write { (connection) throws(MarfaError) in try connection.setSetting("open", nil) } }
     store.close()
@@ -131,6 +131,12 @@ public final class WorkingCopy: Sendable {
 
   /// How many transactions this handle has committed: what was read before one may be stale after it.
   public var commits: Int { store.commits }
+
+  /// The same, with what was changed a moment ago and had no rows yet.
+  public func settledCommits() throws(MarfaError) -> Int {
+    try store.settle()
+    return store.commits
+  }
 
   /// SQLite's count of other processes' changes (contract, "Local rules": how a reader learns of the writer's saves).
   public func dataVersion() throws(MarfaError) -> Int64 { try store.dataVersion() }

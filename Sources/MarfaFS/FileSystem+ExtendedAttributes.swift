@@ -31,7 +31,8 @@ extension FileSystem {
 
   private func value(of name: [UInt8], _ node: UInt64) throws(MarfaError) -> [UInt8]? {
     switch AttributeName.kind(of: name) {
-    case .foreign: return nil
+    // Not "there is none on this file": `ls -l` asks each file for its ACL and its label, unless the first said this.
+    case .foreign: throw .file(.notSupported)
     case .device: return try tree.attribute(number(node), name)
     case .marfa: return try attributes(of: node)[String(decoding: name, as: UTF8.self)].map { Array($0.utf8) }
     case .desktop:
@@ -46,9 +47,9 @@ extension FileSystem {
     switch try known(of: number) {
     case .root(let status): return NodeAttributes(root: status, server: copy.serverStatus)
     case .directory(let facts): return NodeAttributes(directory: facts, store: copy.path)
-    case .file(let facts):
+    case .file(let facts, let origin):
       let file = files.find(node)
-      var now = FileNow(link: LinkState(copy))
+      var now = FileNow(link: LinkState(copy, origin: origin))
       now.isBeingWritten = file?.isBeingWritten ?? false
       now.isOpen = file != nil
       now.size = file?.overlay(facts.node)?.size ?? facts.node.size ?? 0
@@ -60,7 +61,7 @@ extension FileSystem {
   /// What the store says of a node.
   private func known(of number: Int64) throws(MarfaError) -> KnownFacts {
     // Counted before the store is read: what is committed meanwhile makes this stale, never fresh.
-    let commits = copy.commits
+    let commits = try copy.settledCommits()
     if let known = facts.find(number, commits: commits) { return known }
     let known: KnownFacts
     if number == Node.root {
@@ -70,7 +71,7 @@ extension FileSystem {
       known = .directory(facts)
     } else {
       guard let facts = try copy.facts(ofFile: number) else { throw .file(.stale) }
-      known = .file(facts)
+      known = .file(facts, origin: try copy.knownOrigin())
     }
     if !copy.isReader { facts.keep(known, of: number, commits: commits) }
     return known

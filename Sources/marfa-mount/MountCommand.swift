@@ -141,7 +141,7 @@ enum MountCommand {
     var settings = WorkingCopy.Options()
     settings.reader = options.isReader
     settings.tree = options.tree
-    settings.tree.groupsNewFiles = true
+    settings.tree.groupsRows = true
     do throws(MarfaError) {
       var copy = try WorkingCopy(path: options.store, options: settings)
       // Whoever has the store may be a command that is about to end. One that has it mounted is not.

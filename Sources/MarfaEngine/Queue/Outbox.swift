@@ -406,7 +406,10 @@ struct Outbox {
     baseVersion: Int64? = nil, dependsOn: [WriteID?] = []
   ) throws(MarfaError) -> WriteID {
     let follows: Int64?
-    if let item {
+    if kind == .createItem || kind == .createEdge {
+      // The first there is about what was made this moment.
+      follows = nil
+    } else if let item {
       follows =
         try connection.first(
           "SELECT max(number) FROM writes WHERE item = ?1", { $0.id(1, item) }, { $0.optionalInt(0) }) ?? nil

@@ -140,12 +140,13 @@ final class Store: Sendable {
         _ = try? connection.first("PRAGMA wal_checkpoint(RESTART)", { _ in }, { $0.int(0) })
         result = try attempt(connection, whole)
       }
+      // First: what was remembered of a row before is not to be believed once nothing else says what is new.
+      commitCount.withLock { $0 += 1 }
       prologue?.committed()
       let jobs = committed.withLock { jobs in
         defer { jobs.removeAll() }
         return jobs
       }
-      commitCount.withLock { $0 += 1 }
       for job in jobs { job() }
       if let observer = commitObserver.withLock({ $0 }) { observer.body() }
       return result

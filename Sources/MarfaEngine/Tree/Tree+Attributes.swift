@@ -14,7 +14,7 @@ public struct NodeChanges: Sendable, Equatable {
 extension Tree {
   /// Changes a node's mode, owner or times. They are kept here and go nowhere else. Answers the node.
   public func setAttributes(_ number: Int64, _ changes: NodeChanges) throws(MarfaError) -> Node? {
-    if let node = newFiles?.setAttributes(number, changes) { return node }
+    if let node = lateRows?.setAttributes(number, changes) { return node }
     return try change { (change) throws(MarfaError) in
       guard var node = try change.connection.node(number) else { return nil }
       node.apply(changes, at: change.now)
@@ -27,7 +27,7 @@ extension Tree {
 
   /// The value of an extended attribute kept on this device.
   public func attribute(_ number: Int64, _ name: [UInt8]) throws(MarfaError) -> [UInt8]? {
-    if newFiles?.node(number) != nil { return nil }
+    if lateRows?.node(number) != nil { return nil }
     return try store.read { (connection) throws(MarfaError) in try connection.attribute(number, name) }
   }
 

@@ -41,15 +41,17 @@ extension Tree {
   private func makeLate(_ parent: Int64, _ name: FileName, mode: mode_t, owner: Owner) throws(MarfaError)
     -> (node: Node, staged: StagedFile?)?
   {
-    guard let newFiles, !settings.localNames.matches(name), displaced.withLock({ $0.isEmpty }) else { return nil }
-    let (directory, isTaken) = try store.read(settled: false) { (connection) throws(MarfaError) in
-      (try connection.node(parent), try connection.child(parent, name) != nil)
-    }
-    guard let directory else { throw .file(.notFound) }
+    guard let lateRows, !settings.localNames.matches(name), displaced.withLock({ $0.isEmpty }) else { return nil }
+    // Asked before the rows are: they may go in between.
+    let isFreed = lateRows.isFreed(parent, name)
+    guard let directory = try row(parent) else { throw .file(.notFound) }
     guard directory.kind == .directory else { throw .file(.notDirectory) }
-    guard !isTaken else { throw .file(.exists) }
+    let isTaken = try store.read(settled: false) { (connection) throws(MarfaError) in
+      try connection.child(parent, name) != nil
+    }
+    guard !isTaken || isFreed else { throw .file(.exists) }
     guard !directory.local else { return nil }
-    return try newFiles.make(directory, name, mode: mode, owner: owner)
+    return try lateRows.make(directory, name, mode: mode, owner: owner)
   }
 
   /// Makes a symbolic link. It lives on this device only.
@@ -113,6 +115,11 @@ extension Tree.Change {
   func attach(_ node: Node, in directory: Node) throws(MarfaError) {
     guard let file = node.item, let host = directory.item else { return }
     guard try connection.edge(from: file, to: host, type: Edge.attachedTo) == nil else { return }
+    try attach(file, to: host)
+  }
+
+  /// Draws the edge from a file item to what it is attached to.
+  func attach(_ file: ItemID, to host: ItemID) throws(MarfaError) {
     try outbox.createEdge(
       Edge(id: .mint(), source: file, target: host, type: Edge.attachedTo, properties: [:], version: 0))
   }

@@ -4,13 +4,26 @@ extension Tree {
   /// Takes a name away. With a file's last name its item goes to the bin; one that nobody else knows of is taken back
   /// with everything queued about it. Answers the node as it is then (`links` 0: nothing names it any more).
   public func unlink(_ parent: Int64, _ name: FileName) throws(MarfaError) -> Node {
-    try change { (change) throws(MarfaError) in
+    if let removed = try removeLate(parent, name) { return removed }
+    return try change { (change) throws(MarfaError) in
       let directory = try change.directory(parent)
       guard var node = try change.connection.child(parent, name) else { throw .file(.notFound) }
       guard node.kind != .directory else { throw .file(.isDirectory) }
       try change.removeName(&node, from: directory, name)
       return node
     }
+  }
+
+  /// Removes a name whose rows go a moment later; `nil` when they have to go at once: of a file with other names, one that is
+  /// being written, and one that has no rows yet itself.
+  private func removeLate(_ parent: Int64, _ name: FileName) throws(MarfaError) -> Node? {
+    guard let lateRows, !lateRows.isNew(parent, name), !lateRows.isFreed(parent, name) else { return nil }
+    let found = try store.read(settled: false) { (connection) throws(MarfaError) in try connection.child(parent, name) }
+    guard let directory = try row(parent), directory.kind == .directory, let found, found.kind != .directory,
+      found.links == 1, !isBeingWritten(found.number)
+    else { return nil }
+    if case .staged = found.content { return nil }
+    return lateRows.remove(found, from: directory, name)
   }
 
   /// Removes an empty directory: its item goes to the bin, or is taken back.
@@ -26,6 +39,13 @@ extension Tree {
 }
 
 extension Tree.Change {
+  /// Takes away the one name a node has, wherever it is by now.
+  func removeOnlyName(of number: Int64) throws(MarfaError) {
+    guard var node = try connection.node(number), node.links == 1, let place = try connection.entries(of: number).first
+    else { return }
+    try removeName(&node, from: try directory(place.parent), place.name)
+  }
+
   func removeName(_ node: inout Node, from directory: Node, _ name: FileName) throws(MarfaError) {
     try connection.deleteEntry(directory.number, name)
     try connection.touch(directory.number, at: now)

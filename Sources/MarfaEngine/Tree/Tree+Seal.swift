@@ -11,7 +11,7 @@ extension Tree {
   /// Opens held bytes for reading. `EBADMSG` when the file has another length than was sealed: it was cut by a power
   /// loss or by hand, and what is left of it is not what its name says.
   public func open(_ hash: BlobHash, size: Int64?) throws(MarfaError) -> Descriptor {
-    if let staged = newFiles?.descriptor(of: hash) { return staged }
+    if let staged = lateRows?.descriptor(of: hash) { return staged }
     return try blobs.openWhole(hash, size: size)
   }
 
@@ -28,7 +28,7 @@ extension Tree {
   /// Takes back a new file whose bytes could not be written whole: its names go. One that was renamed over an item's
   /// file before it was closed shows that item's bytes again instead. Answers where the names were.
   public func abandon(_ number: Int64) throws(MarfaError) -> [(parent: Int64, name: FileName)] {
-    if let place = newFiles?.abandon(number) { return [place] }
+    if let place = lateRows?.abandon(number) { return [place] }
     return try change { (change) throws(MarfaError) in
       guard var node = try change.connection.node(number), node.content == .empty else { return [] }
       if let item = node.item, let item = try change.connection.item(item), let hash = item.blob {
@@ -46,12 +46,18 @@ extension Tree {
 
   /// A file that was made and closed with nothing in it is there from now on. Answers it.
   public func keepEmpty(_ number: Int64) throws(MarfaError) -> Node? {
-    if newFiles?.node(number) != nil { try store.settle() }
+    if lateRows?.node(number) != nil { try store.settle() }
     return try node(number)
   }
 
   /// Returns when the room of everything let go so far is free again.
-  public func settle() { blobs.reaper.settle() }
+  public func settle() {
+    // What was removed a moment ago is let go of with its rows.
+    do throws(MarfaError) { try store.settle() } catch {
+      Log.warning("what was removed just now stays a while: \(error)")
+    }
+    blobs.reaper.settle()
+  }
 
   /// Throws staged bytes away.
   public func discard(_ staged: StagedFile) { blobs.discard(staged) }
@@ -106,7 +112,7 @@ extension Tree {
   /// nothing; `nil` is answered then. No writer may be at work on `staged`.
   public func seal(_ staged: StagedFile, mtime: Timestamp) throws(MarfaError) -> Node? {
     guard staged.size > 0 else { return try sealEmpty(staged.node, staged, mtime: mtime) }
-    if let node = try newFiles?.seal(staged, mtime: mtime) { return node }
+    if let node = try lateRows?.seal(staged, mtime: mtime) { return node }
     let (hash, size) = try staged.finish()
     let name = try store.read { (connection) throws(MarfaError) in try connection.entries(of: staged.node).first?.name }
     let mimeType = MIMEType.of(name?.bytes ?? [], path: staged.path)
@@ -229,16 +235,22 @@ extension Tree.Change {
   func createFileItem(for node: inout Node, _ hash: BlobHash, mimeType: String) throws(MarfaError) {
     let places = try connection.entries(of: node.number)
     guard let title = try titleName(of: node)?.title else { return }
+    let item = try createFileItem(titled: title, hash, mimeType: mimeType)
+    node.item = item
+    node.local = false
+    for place in places { try attach(node, in: try directory(place.parent)) }
+    try applyPending(node, to: item)
+  }
+
+  /// A file item that no node shows yet, and its upload.
+  func createFileItem(titled title: String, _ hash: BlobHash, mimeType: String) throws(MarfaError) -> ItemID {
     let item = Item(
       id: .mint(), type: FileTypes.type(forMIME: mimeType),
       properties: [
         "blob_ref": .string(hash.description), "mime_type": .string(mimeType), "title": .string(title),
       ], state: .active, tier: .library, version: 0, tags: [], pinned: false)
     _ = try outbox.createItem(item)
-    node.item = item.id
-    node.local = false
-    for place in places { try attach(node, in: try directory(place.parent)) }
-    try applyPending(node, to: item.id)
+    return item.id
   }
 }
 

@@ -12,9 +12,9 @@ public final class Tree: Sendable {
     /// How long a new write waits before it may go out, so that an editor's next step changes it instead of adding to
     /// it. Nanoseconds.
     public var settling: Int64 = 2_000_000_000
-    /// New files get their rows a moment after they are closed, those of many in one transaction. What a mount wants, whose
-    /// programs make thousands; other processes see them that moment later.
-    public var groupsNewFiles = false
+    /// New files get their rows a moment after they are closed, and removed ones lose them so, those of many in one
+    /// transaction. What a mount wants, whose programs make thousands; other processes see it that moment later.
+    public var groupsRows = false
     /// The usual ones.
     public init() {}
   }
@@ -23,15 +23,17 @@ public final class Tree: Sendable {
   let blobs: BlobStore
   let settings: Settings
   let observer = Lock<TreeObserver?>(.leaf, nil)
+  /// The directory whose row was read last, and how much was committed before.
+  private let directory = Lock<(node: Node, commits: Int)?>(.leaf, nil)
   let leftOvers = Lock<Void>(.recovery, ())
   /// Files that a program is writing.
   private let writing = Lock<Set<Int64>>(.leaf, [])
   /// Those of them whose items went meanwhile, and which would have gone with them.
   let spared = Lock<Set<Int64>>(.leaf, [])
   let displaced = Lock<Displaced>(.leaf, Displaced())
-  /// Files made a moment ago that have no rows yet; `nil` in a reader.
-  private let made = Lock<NewFiles?>(.leaf, nil)
-  var newFiles: NewFiles? { made.withLock { $0 } }
+  /// Files made or removed a moment ago, of which the rows don't say so yet; `nil` in a reader.
+  private let late = Lock<LateRows?>(.leaf, nil)
+  var lateRows: LateRows? { late.withLock { $0 } }
 
   init(store: Store, blobs: BlobStore, settings: Settings) {
     self.store = store
@@ -39,12 +41,12 @@ public final class Tree: Sendable {
     self.settings = settings
   }
 
-  /// From now on new files get their rows late. After the recovery, which looks for what has none.
-  func beginNewFiles() {
-    guard settings.groupsNewFiles else { return }
-    let files = NewFiles(self, store: store, blobs: blobs)
-    made.withLock { $0 = files }
-    store.precede(with: files)
+  /// From now on files get and lose their rows late. After the recovery, which looks for what has none.
+  func beginLateRows() {
+    guard settings.groupsRows else { return }
+    let rows = LateRows(self, store: store, blobs: blobs)
+    late.withLock { $0 = rows }
+    store.precede(with: rows)
   }
 
   // MARK: - Being written
@@ -78,10 +80,34 @@ public final class Tree: Sendable {
 
   /// The node of this number, `nil` when there is none (any more).
   public func node(_ number: Int64) throws(MarfaError) -> Node? {
-    let newFiles = newFiles
-    if let node = newFiles?.node(number) { return node }
+    let lateRows = lateRows
+    if let node = lateRows?.node(number) { return node }
+    if lateRows?.isRemoved(number) == true { return nil }
+    // Asked before the row is read, which may be written in between.
+    let touched = lateRows?.touched(number)
+    guard var node = try row(number) else { return nil }
+    if let touched {
+      node.mtime = max(node.mtime, touched)
+      node.ctime = max(node.ctime, touched)
+    }
+    return node
+  }
+
+  /// A node as its row says. Of a directory it is remembered until something is committed: the kernel asks for it again
+  /// after each name that is made or removed in it.
+  func row(_ number: Int64) throws(MarfaError) -> Node? {
+    // Another process's commits are not counted.
+    guard store.isWriter else {
+      return try store.read { (connection) throws(MarfaError) in try connection.node(number) }
+    }
+    // Counted before the row is read: what is committed meanwhile makes this stale, never fresh.
+    let commits = store.commits
+    if let known = directory.withLock({ $0 }), known.node.number == number, known.commits == commits {
+      return known.node
+    }
     let node = try store.read(settled: false) { (connection) throws(MarfaError) in try connection.node(number) }
-    return newFiles.map { $0.overlay(node) } ?? node
+    if let node, node.kind == .directory { directory.withLock { $0 = (node, commits) } }
+    return node
   }
 
   /// The node that shows an item.
@@ -91,12 +117,15 @@ public final class Tree: Sendable {
 
   /// What a directory holds under a name; the bytes are the kernel's own and are not kept.
   public func lookup(_ parent: Int64, _ name: UnsafeRawBufferPointer) throws(MarfaError) -> Node? {
-    let newFiles = newFiles
-    if let node = newFiles?.lookup(parent, name) { return node }
+    let lateRows = lateRows
+    if let node = lateRows?.lookup(parent, name) { return node }
+    if lateRows?.isFreed(parent, FileName(stored: Array(name))) == true { return nil }
     let node = try store.read(settled: false) { (connection) throws(MarfaError) in
       try connection.child(parent, lent: name)
     }
-    return newFiles.map { $0.overlay(node) } ?? node
+    // A directory's times are not all in its row.
+    if let node, node.kind == .directory, lateRows != nil { return try self.node(node.number) }
+    return node
   }
 
   /// Hands a directory's entries to `body`, in the order of their cookies, behind `cookie` (0: from the beginning),

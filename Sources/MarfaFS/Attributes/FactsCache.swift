@@ -2,7 +2,8 @@ import MarfaEngine
 
 /// What the store says of a node.
 enum KnownFacts {
-  case file(FileFacts)
+  /// And the server the store knows, which says what an upload waits for.
+  case file(FileFacts, origin: String?)
   case directory(DirectoryFacts)
   case root(WorkingCopy.Status)
 }

@@ -23,7 +23,8 @@ struct LinkState {
   /// The store's path, for what is told to do.
   var store: String
 
-  init(_ copy: WorkingCopy) {
+  /// `origin` is the server that the store knows.
+  init(_ copy: WorkingCopy, origin: String?) {
     store = copy.path
     if let status = copy.serverStatus {
       words =
@@ -35,7 +36,7 @@ struct LinkState {
       }
     } else if copy.isReader {
       words = "waits for the process that has the store open for writing"
-    } else if let origin = (try? copy.knownOrigin()) ?? nil {
+    } else if let origin {
       words = "waits for \(origin): mount the store with a key for it (--key-file FILE or MARFA_API_KEY)"
     } else {
       words = "waits for a server: the store has none yet; mount it with --server URL"

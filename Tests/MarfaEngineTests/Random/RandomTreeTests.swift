@@ -34,7 +34,7 @@ struct RandomTreeTests {
   private func run(_ seed: UInt64, steps: Int, checkingEvery interval: Int) throws -> Failure? {
     var options = WorkingCopy.Options()
     // As a mount has it, for every other seed.
-    options.tree.groupsNewFiles = seed % 2 == 0
+    options.tree.groupsRows = seed % 2 == 0
     let scratch = try Scratch(options)
     defer { scratch.copy.close() }
     let reference = ReferenceTree()

@@ -7,7 +7,7 @@ import Testing
 struct NewFileTests {
   private var options: WorkingCopy.Options {
     var options = WorkingCopy.Options()
-    options.tree.groupsNewFiles = true
+    options.tree.groupsRows = true
     return options
   }
 
@@ -77,7 +77,7 @@ struct NewFileTests {
         var changes = NodeChanges()
         changes.mode = 0o600
         _ = try scratch.tree.setAttributes(made.number, changes)
-        return (made, try asLeft(scratch))
+        return (made, try scratch.asLeft())
       }
       let copy = try WorkingCopy(path: path, options: options)
       defer { copy.close() }
@@ -103,7 +103,7 @@ struct NewFileTests {
         let file = try #require(staged)
         try Array("half".utf8).withUnsafeBytes { try file.descriptor.write($0, at: 0) }
         file.wrote(at: 0, count: 4)
-        return (try asLeft(scratch), file)
+        return (try scratch.asLeft(), file)
       }
       _ = try scratch.tree.seal(file, mtime: .now)
       let copy = try WorkingCopy(path: path, options: options)
@@ -114,36 +114,49 @@ struct NewFileTests {
     }
   }
 
-  /// The store as the end of the process would leave it now, in another folder.
-  private func asLeft(_ scratch: Scratch) throws -> String {
-    let folder = scratch.folder.path + "/left"
-    let names = try Path.names(in: scratch.folder.path).filter { $0.hasPrefix("store.db") && !$0.hasSuffix(".lock") }
-    try Path.makeDirectory(folder, mode: 0o700)
-    let copier = try Program(["cp", "-a"] + names.map { "\(scratch.folder.path)/\($0)" } + [folder])
-    #expect(try copier.wait().status == 0)
-    return folder + "/store.db"
-  }
-
   @Test("has a line in the journal of its own, though a full disk left half of another's there")
   func halfLine() throws {
     let folder = try TemporaryFolder()
     let store = folder.path + "/store.db"
-    let journal = NewFileJournal(beside: store)
+    let journal = LateRowsJournal(beside: store)
     let now = Timestamp.now
     let lines = (Int64(7)...9).map { number in
-      NewFileJournal.Line(
+      LateRowsJournal.Made(
         node: Node(
           number: number, kind: .file, item: nil, local: false, mode: 0o644, uid: 1, gid: 1, atime: now, mtime: now,
           ctime: now, links: 1, content: .empty, size: 0),
         parent: 1, name: FileName(stored: Array("f\(number)".utf8)), staged: StagedID(bytes: ItemID.mint().bytes),
         size: 3)
     }
-    try journal.append(lines[0])
-    try journal.append(lines[1])
-    let path = NewFileJournal.path(beside: store)
+    try journal.append(.made(lines[0]))
+    try journal.append(.made(lines[1]))
+    let path = LateRowsJournal.path(beside: store)
     #expect(truncate(path, off_t(try contents(path).count - 20)) == 0)
-    try journal.append(lines[2])
-    #expect(try NewFileJournal.read(beside: store).map(\.node.number) == [7, 9])
+    try journal.append(.made(lines[2]))
+    #expect(try LateRowsJournal.read(beside: store).made.map(\.node.number) == [7, 9])
+  }
+
+  @Test("shows in its directory's times before and after it has rows, as does what is changed of the directory")
+  func directoryTimes() throws {
+    try withScratch(options) { scratch in
+      try scratch.mkdir("D")
+      let directory = try #require(try scratch.node("D"))
+      for number in 0..<3 {
+        let before = try #require(try scratch.tree.node(directory.number)).mtime
+        try make(scratch, "D/f\(number)", "bytes")
+        let then = try #require(try scratch.tree.node(directory.number))
+        #expect(then.mtime > before)
+        try scratch.copy.store.settle()
+        #expect(try scratch.tree.node(directory.number) == then)
+        #expect(try scratch.node("D") == then)
+        var changes = NodeChanges()
+        changes.mode = mode_t(0o700 + number)
+        changes.mtime = Timestamp(nanoseconds: Int64(number))
+        _ = try scratch.tree.setAttributes(directory.number, changes)
+        let changed = try #require(try scratch.tree.node(directory.number))
+        #expect(changed.mode == 0o700 + UInt32(number) && changed.mtime.nanoseconds == Int64(number))
+      }
+    }
   }
 
   @Test("is not made twice")
@@ -155,6 +168,18 @@ struct NewFileTests {
       #expect(throws: MarfaError.file(.exists)) { try make(scratch, "a.txt", "other") }
       #expect(try scratch.read("a.txt") == "bytes")
     }
+  }
+}
+
+extension Scratch {
+  /// The store as the end of the process would leave it now, in another folder.
+  func asLeft() throws -> String {
+    let left = folder.path + "/left"
+    let names = try Path.names(in: folder.path).filter { $0.hasPrefix("store.db") && !$0.hasSuffix(".lock") }
+    try Path.makeDirectory(left, mode: 0o700)
+    let copier = try Program(["cp", "-a"] + names.map { "\(folder.path)/\($0)" } + [left])
+    #expect(try copier.wait().status == 0)
+    return left + "/store.db"
   }
 }
 

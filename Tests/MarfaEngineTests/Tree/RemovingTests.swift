@@ -22,6 +22,22 @@ struct FileRemovedTests {
     }
   }
 
+  @Test("is one of many whose bytes go together")
+  func many() throws {
+    try withScratch { scratch in
+      let hashes = try (0..<100).map { number in
+        try scratch.write("f\(number)", "bytes \(number)")
+        return try #require(try scratch.item("f\(number)")?.blob)
+      }
+      scratch.copy.tree.settle()
+      let before = scratch.copy.commits
+      for number in 0..<100 { try scratch.unlink("f\(number)") }
+      scratch.copy.tree.settle()
+      #expect(scratch.copy.commits - before < 150)
+      #expect(hashes.allSatisfy { !isThere(scratch.copy.blobStore.files.held($0)) })
+    }
+  }
+
   @Test("that the server has loses its edge and goes to the bin")
   func answered() throws {
     try withScratch { scratch in

@@ -1,15 +1,15 @@
 import Glibc
 
-/// Files made a moment ago that the store has no rows of yet.
+/// Files that were made or removed a moment ago, and whose rows are not made, or still there.
 ///
-/// A program that copies ten thousand small files makes, writes and closes each within a few dozen microseconds; a
-/// transaction for each would cost ten times that. So a new file is kept here while it is written, and when it is closed
-/// one line in a file beside the store (the journal) says all of it: that survives this process. Its rows are made a moment
-/// later, those of many files in one transaction.
+/// A program that copies or removes ten thousand small files spends a few dozen microseconds on each; a transaction for each
+/// would cost ten times that. So a new file is kept here while it is written, and when it is closed one line in a file beside
+/// the store (the journal) says all of it: that survives this process. So does the line of one that was removed. The rows
+/// follow a moment later, those of many files in one transaction.
 ///
-/// Nobody sees a difference: a look-up and a stat find it here, and everything else that reads or changes the store has
-/// these rows made first (``Store/write(_:)`` and ``Store/read(settled:_:)`` call ``begin(_:all:)``).
-final class NewFiles: StorePrologue {
+/// Nobody sees a difference: a look-up and a stat find it here, or here that it is gone, and everything else that reads or
+/// changes the store has the rows made first (``Store/write(_:)`` and ``Store/read(settled:_:)`` call ``begin(_:all:)``).
+final class LateRows: StorePrologue {
   /// A new file.
   private struct File {
     /// As a stat shows it.
@@ -41,37 +41,44 @@ final class NewFiles: StorePrologue {
     var touched: [Int64: Timestamp] = [:]
     /// Those on their way in the transaction under way.
     var leaving: [Int64] = []
+    /// Nodes that were removed, and where their only names were.
+    var removed: [Int64: Place] = [:]
+    var freed: Set<Place> = []
+    /// Those whose rows go in the transaction under way.
+    var going: [Int64] = []
     var isFlushWanted = false
-    /// Lines in the journal whose rows are not made.
+    /// Nodes with lines in the journal that their rows do not say yet.
     var journaled: Set<Int64> = []
+
+    var isEmpty: Bool { files.isEmpty && removed.isEmpty }
   }
 
   private let store: Store
   private let blobs: BlobStore
   private unowned let tree: Tree
-  private let journal: NewFileJournal
+  private let journal: LateRowsJournal
   private let state = Lock<State>(.leaf, State())
   private let flusher = WorkQueue(name: "marfa-new-files", threads: 1)
 
-  /// Beyond so many, making one more makes the rows of all first: memory stays bounded.
+  /// Beyond so many, one more makes the rows of all first: memory stays bounded.
   private static let most = 4096
-  /// How long a closed one waits for others, in microseconds.
-  private static let patience: UInt32 = 10_000
+  /// How long one waits for others, in microseconds.
+  private static let patience: UInt32 = 100_000
 
   init(_ tree: Tree, store: Store, blobs: BlobStore) {
     self.tree = tree
     self.store = store
     self.blobs = blobs
-    journal = NewFileJournal(beside: store.path)
+    journal = LateRowsJournal(beside: store.path)
   }
 
-  var isEmpty: Bool { state.withLock { $0.files.isEmpty } }
+  var isEmpty: Bool { state.withLock { $0.isEmpty } }
 
   /// Makes all rows there are to make, and ends.
   func close() {
     flusher.close()
     do throws(MarfaError) { if !isEmpty { try store.write { _ in } } } catch {
-      Log.error("files made just now are kept beside the store, and get their rows at the next start: \(error)")
+      Log.error("what was made and removed just now is kept beside the store until the next start: \(error)")
     }
     journal.close(isDone: isEmpty)
   }
@@ -89,19 +96,27 @@ final class NewFiles: StorePrologue {
     }
   }
 
-  /// A directory as its new files make it.
-  func overlay(_ node: Node?) -> Node? {
-    guard var node, node.kind == .directory, let time = state.withLock({ $0.touched[node.number] }) else { return node }
-    node.mtime = max(node.mtime, time)
-    node.ctime = max(node.ctime, time)
-    return node
+  /// True for the name of a new file.
+  func isNew(_ parent: Int64, _ name: FileName) -> Bool {
+    state.withLock { $0.places[Place(parent: parent, name: name)] != nil }
   }
+
+  /// True for a node that was removed.
+  func isRemoved(_ number: Int64) -> Bool { state.withLock { !$0.removed.isEmpty && $0.removed[number] != nil } }
+
+  /// True for a name that was removed, though the rows have it.
+  func isFreed(_ parent: Int64, _ name: @autoclosure () -> FileName) -> Bool {
+    state.withLock { !$0.freed.isEmpty && $0.freed.contains(Place(parent: parent, name: name())) }
+  }
+
+  /// When something was made or removed in a directory last, of which its rows do not say so yet.
+  func touched(_ directory: Int64) -> Timestamp? { state.withLock { $0.touched[directory] } }
 
   // MARK: - Changing
 
   /// Makes a file; `nil` when it has to be made the ordinary way.
   func make(_ parent: Node, _ name: FileName, mode: mode_t, owner: Owner) throws(MarfaError) -> (Node, StagedFile)? {
-    guard state.withLock({ $0.files.count < Self.most }) else { return nil }
+    guard state.withLock({ $0.files.count + $0.removed.count < Self.most }) else { return nil }
     let now = Timestamp.now
     let number = try store.nodeNumbers.next()
     var node = Node(new: .file, in: parent, mode: mode, owner: owner, at: now)
@@ -158,6 +173,36 @@ final class NewFiles: StorePrologue {
     return closed.node
   }
 
+  /// Removes a node that has this one name: that survives this process when it returns. `nil` when it has to be removed
+  /// the ordinary way. Answers the node as it is then.
+  func remove(_ node: Node, from directory: Node, _ name: FileName) -> Node? {
+    let now = Timestamp.now
+    let place = Place(parent: directory.number, name: name)
+    let mayWait = state.withLock { state in
+      guard state.files.count + state.removed.count < Self.most, state.places[place] == nil,
+        !state.freed.contains(place)
+      else { return false }
+      // Before the line is there: it must not be emptied away.
+      state.journaled.insert(node.number)
+      return true
+    }
+    guard mayWait else { return nil }
+    do throws(Errno) { try journal.append(.removed(node.number, changed: node.ctime)) } catch {
+      state.withLock { _ = $0.journaled.remove(node.number) }
+      return nil
+    }
+    state.withLock { state in
+      state.removed[node.number] = place
+      state.freed.insert(place)
+      state.touched[directory.number] = now
+    }
+    wantFlush()
+    var node = node
+    node.links = 0
+    node.ctime = now
+    return node
+  }
+
   /// A new file is not to be: answers where its name was, `nil` for a file with rows.
   func abandon(_ number: Int64) -> (parent: Int64, name: FileName)? {
     state.withLock { state in
@@ -179,10 +224,10 @@ final class NewFiles: StorePrologue {
   private func record(_ file: File) -> Bool {
     // One whose rows were made in between has nothing to wait for: it would keep the journal from ever being emptied.
     state.withLock { if $0.files[file.node.number] != nil { $0.journaled.insert(file.node.number) } }
-    let line = NewFileJournal.Line(
+    let line = LateRowsJournal.Made(
       node: file.node, parent: file.parent, name: file.name, staged: file.staged.id, size: file.seal?.size)
     do throws(Errno) {
-      try journal.append(line)
+      try journal.append(.made(line))
       return true
     } catch {
       // No room for the line, most likely. The rows are made now, then: their failure is the caller's to tell.
@@ -205,7 +250,7 @@ final class NewFiles: StorePrologue {
   private func flush() {
     state.withLock { $0.isFlushWanted = false }
     do throws(MarfaError) { try store.write(all: false) { _ in } } catch {
-      Log.error("files made just now can't get their rows yet: \(error)")
+      Log.error("the rows of what was made and removed just now can't be written yet: \(error)")
       // What they said stays in the journal. It is tried again, not at once.
       usleep(1_000_000)
       if !isEmpty { wantFlush() }
@@ -215,25 +260,35 @@ final class NewFiles: StorePrologue {
   // MARK: - In a transaction
 
   func begin(_ connection: Connection, all: Bool) throws(MarfaError) {
-    let going = state.withLock { state -> [File] in
-      guard !state.files.isEmpty else { return [] }
+    let (coming, going) = state.withLock { state -> ([File], [(number: Int64, parent: Int64)]) in
+      guard !state.isEmpty else { return ([], []) }
+      state.going = state.removed.keys.sorted()
       let numbers = state.files.values.filter { all || $0.seal != nil }.map(\.node.number).sorted()
       for number in numbers { state.files[number]?.isOnItsWay = true }
       state.leaving = numbers
-      return numbers.compactMap { state.files[$0] }
+      return (
+        numbers.compactMap { state.files[$0] },
+        state.going.compactMap { number in
+          state.removed[number].map { (number, $0.parent) }
+        }
+      )
     }
-    guard !going.isEmpty else { return }
+    guard !coming.isEmpty || !going.isEmpty else { return }
     let now = Timestamp.now
     let outbox = Outbox(connection, now: now, settling: tree.settings.settling)
     let change = Tree.Change(connection: connection, outbox: outbox, now: now, tree: tree)
+    // Before what was made: it may have the name of what was removed.
+    for removal in going { try change.removeOnlyName(of: removal.number) }
     var directories: [Int64: Node] = [:]
-    for file in going {
+    for file in coming {
       if directories[file.parent] == nil { directories[file.parent] = try connection.node(file.parent) }
       // A directory with a new file in it is not removed without its rows being made first.
       guard let directory = directories[file.parent] else { continue }
       try insert(file, in: directory, change)
     }
-    for number in directories.keys { try connection.touch(number, at: state.withLock { $0.touched[number] } ?? now) }
+    for number in Set(directories.keys).union(going.map(\.parent)) {
+      try connection.touch(number, at: state.withLock { $0.touched[number] } ?? now)
+    }
   }
 
   private func insert(_ file: File, in directory: Node, _ change: Tree.Change) throws(MarfaError) {
@@ -246,13 +301,24 @@ final class NewFiles: StorePrologue {
       tree.notify(
         [.entry(parent: directory.number, name: file.name), .entry(parent: directory.number, name: name)], in: change)
     }
-    // Its bytes are its seal's to say.
-    node.content = .empty
-    node.size = 0
+    guard let seal = file.seal, tree.displaced.withLock({ $0.isEmpty }) else {
+      // Not closed yet; or it may take over the item of a file renamed away meanwhile, which its seal sees to.
+      node.content = .empty
+      node.size = 0
+      _ = try connection.insertNode(node, numbered: node.number)
+      try connection.insertEntry(directory.number, name, node: node.number)
+      guard let seal = file.seal else { return }
+      _ = try change.seal(file.staged, seal.hash, size: seal.size, mimeType: seal.mimeType, mtime: file.node.mtime)
+      return
+    }
+    // Each row is written once, as it is to be: what a seal would look up of a file is known of a new one.
+    store.afterCommit { [blobs] in blobs.discard(file.staged) }
+    try change.hold(file.staged, seal.hash, size: seal.size, mimeType: seal.mimeType)
+    let item = try change.createFileItem(titled: name.title, seal.hash, mimeType: seal.mimeType)
+    node.item = item
     _ = try connection.insertNode(node, numbered: node.number)
     try connection.insertEntry(directory.number, name, node: node.number)
-    guard let seal = file.seal else { return }
-    _ = try change.seal(file.staged, seal.hash, size: seal.size, mimeType: seal.mimeType, mtime: file.node.mtime)
+    if let host = directory.item { try change.attach(item, to: host) }
   }
 
   func committed() {
@@ -262,9 +328,15 @@ final class NewFiles: StorePrologue {
         state.places[Place(parent: file.parent, name: file.name)] = nil
         state.journaled.remove(number)
       }
-      if state.files.isEmpty { state.touched = [:] }
-      let hadAny = !state.leaving.isEmpty
+      for number in state.going {
+        if let place = state.removed.removeValue(forKey: number) { state.freed.remove(place) }
+        state.journaled.remove(number)
+      }
+      let left = Set(state.files.values.map(\.parent)).union(state.removed.values.map(\.parent))
+      state.touched = state.touched.filter { left.contains($0.key) }
+      let hadAny = !state.leaving.isEmpty || !state.going.isEmpty
       state.leaving = []
+      state.going = []
       return hadAny && state.journaled.isEmpty
     }
     if isDone { journal.clear { state.withLock { $0.journaled.isEmpty } } }
@@ -274,6 +346,7 @@ final class NewFiles: StorePrologue {
     state.withLock { state in
       for number in state.leaving { state.files[number]?.isOnItsWay = false }
       state.leaving = []
+      state.going = []
     }
   }
 }

@@ -1,10 +1,18 @@
 import Glibc
 
-/// `NAME.db.new`: a line for each file that was made and has no rows yet, and another once it is closed. Written in one
-/// piece each, so that this process's end leaves whole lines; emptied as soon as all have their rows.
-final class NewFileJournal: Sendable {
+/// `NAME.db.new`: a line for each file that was made and has no rows yet, another once it is closed, and one for each that
+/// was removed and still has its rows. Written in one piece each, so that this process's end leaves whole lines; emptied as
+/// soon as the rows say all of it.
+final class LateRowsJournal: Sendable {
   /// What a line says.
-  struct Line: Equatable {
+  enum Line: Equatable {
+    case made(Made)
+    /// The node of this number, as it was changed last then, lost its only name.
+    case removed(Int64, changed: Timestamp)
+  }
+
+  /// A file that was made.
+  struct Made: Equatable {
     var node: Node
     var parent: Int64
     var name: FileName
@@ -49,22 +57,57 @@ final class NewFileJournal: Sendable {
     }
   }
 
-  /// The lines a former process left; of several about one file the last.
-  static func read(beside store: String) throws(Errno) -> [Line] {
+  /// What a former process left: of several lines about one file the last.
+  struct Left {
+    var made: [Made] = []
+    var removed: [Int64: Timestamp] = [:]
+  }
+
+  static func read(beside store: String) throws(Errno) -> Left {
     let path = path(beside: store)
-    guard let status = try Path.status(path), status.st_size > 0 else { return [] }
+    guard let status = try Path.status(path), status.st_size > 0 else { return Left() }
     let bytes = try Descriptor.open(path, O_RDONLY).prefix(Int(status.st_size))
-    var lines: [Int64: Line] = [:]
+    var made: [Int64: Made] = [:]
+    var left = Left()
     for part in bytes.split(separator: 0x0a) {
-      if let line = Line(reading: part) { lines[line.node.number] = line }
+      switch Line(reading: part) {
+      case .made(let line): made[line.node.number] = line
+      case .removed(let number, let changed): left.removed[number] = changed
+      case nil: break
+      }
     }
-    return lines.values.sorted { $0.node.number < $1.node.number }
+    left.made = made.values.sorted { $0.node.number < $1.node.number }
+    return left
   }
 }
 
-extension NewFileJournal.Line {
-  /// Numbers with spaces between, then the staged file's id, then the name in hexadecimal. A line's end goes before it
-  /// too: a full disk may have left the half of another one there.
+extension LateRowsJournal.Line {
+  /// A digit for the kind, then what it says, with spaces between. A line's end goes before it too: a full disk may have
+  /// left the half of another one there.
+  fileprivate var text: [UInt8] {
+    switch self {
+    case .made(let made): made.text
+    case .removed(let number, let changed): Array("\n2 \(number) \(changed.nanoseconds)\n".utf8)
+    }
+  }
+
+  fileprivate init?(reading bytes: ArraySlice<UInt8>) {
+    let words = bytes.split(separator: 0x20)
+    if words.count == 3, words[0].elementsEqual([0x32]),
+      let number = Int64(String(decoding: words[1], as: UTF8.self)),
+      let changed = Int64(String(decoding: words[2], as: UTF8.self))
+    {
+      self = .removed(number, changed: Timestamp(nanoseconds: changed))
+    } else if let made = LateRowsJournal.Made(reading: words) {
+      self = .made(made)
+    } else {
+      return nil
+    }
+  }
+}
+
+extension LateRowsJournal.Made {
+  /// Numbers, then the staged file's id, then the name in hexadecimal.
   fileprivate var text: [UInt8] {
     var out = "\n1"
     for number in [
@@ -86,8 +129,7 @@ extension NewFileJournal.Line {
     return bytes
   }
 
-  fileprivate init?(reading bytes: ArraySlice<UInt8>) {
-    let words = bytes.split(separator: 0x20)
+  fileprivate init?(reading words: [ArraySlice<UInt8>]) {
     guard words.count == 12, words[0].elementsEqual([0x31]) else { return nil }
     var numbers: [Int64] = []
     for word in words[1...9] {
@@ -120,15 +162,18 @@ extension NewFileJournal.Line {
 extension Recovery {
   /// Makes the rows of files that the last process closed and had no time to make rows of. Before ``run(_:titles:)``, which
   /// would take them for files nobody closed. Answers what those nobody closed were called.
-  static func takeNewFiles(_ tree: Tree) throws(MarfaError) -> [Int64: String] {
-    let path = NewFileJournal.path(beside: tree.store.path)
-    let lines: [NewFileJournal.Line]
-    do throws(Errno) { lines = try NewFileJournal.read(beside: tree.store.path) } catch { throw .io(error, path) }
-    guard !lines.isEmpty else { return [:] }
+  static func takeLateRows(_ tree: Tree) throws(MarfaError) -> [Int64: String] {
+    let path = LateRowsJournal.path(beside: tree.store.path)
+    let left: LateRowsJournal.Left
+    do throws(Errno) { left = try LateRowsJournal.read(beside: tree.store.path) } catch { throw .io(error, path) }
+    guard !left.made.isEmpty || !left.removed.isEmpty else { return [:] }
     // No number is ever used again.
-    tree.store.nodeNumbers.begin(above: lines.map(\.node.number).max() ?? 0)
+    tree.store.nodeNumbers.begin(above: left.made.map(\.node.number).max() ?? 0)
     try tree.change { (change) throws(MarfaError) in
-      for line in lines {
+      for (number, changed) in left.removed.sorted(by: { $0.key < $1.key })
+      where try change.connection.node(number)?.ctime == changed { try change.removeOnlyName(of: number) }
+      // What was removed had its rows, though its line may still be here.
+      for line in left.made where left.removed[line.node.number] == nil {
         let staged = tree.blobs.files.staged(line.node.number, line.staged)
         guard line.size != nil, try change.connection.node(line.node.number) == nil,
           let status = (try? Path.status(staged)) ?? nil, Int64(status.st_size) == line.size
@@ -143,7 +188,7 @@ extension Recovery {
       }
     }
     do throws(Errno) { try Path.remove(path) } catch { throw .io(error, path) }
-    let open = lines.filter { $0.size == nil }
+    let open = left.made.filter { $0.size == nil }
     return Dictionary(open.map { ($0.node.number, $0.name.title) }, uniquingKeysWith: { a, _ in a })
   }
 }
