@@ -37,7 +37,7 @@ struct Outbox {
   private func uploadWrite(_ hash: BlobHash) throws(MarfaError) -> WriteID? {
     try connection.first(
       """
-      SELECT number FROM writes WHERE blob = ?1 AND kind = 'upload_blob' AND state IN ('queued', 'sending', 'blocked')
+      SELECT number FROM writes WHERE blob = ?1 AND kind = 'upload_blob' AND state NOT IN ('refused', 'dead')
       ORDER BY number LIMIT 1
       """, { $0.hash(1, hash) }, { WriteID($0.int(0)) })
   }
@@ -125,7 +125,7 @@ struct Outbox {
   /// The create of an item, when it still waits.
   private func createWrite(of id: ItemID) throws(MarfaError) -> WriteID? {
     try connection.first(
-      "SELECT number FROM writes WHERE item = ?1 AND kind = 'create_item' AND state IN ('queued', 'sending', 'blocked')",
+      "SELECT number FROM writes WHERE item = ?1 AND kind = 'create_item' AND state NOT IN ('refused', 'dead')",
       { $0.id(1, id) }, { WriteID($0.int(0)) })
   }
 
@@ -161,10 +161,10 @@ struct Outbox {
       """
       SELECT w.number FROM served s JOIN writes w ON w.edge = s.id
       WHERE json_extract(s.row, '$.source') = ?2 AND json_extract(s.row, '$.type') = 'parent-of'
-        AND w.state IN ('queued', 'sending', 'blocked')
+        AND w.state NOT IN ('refused', 'dead')
       UNION SELECT w.number FROM edges e JOIN writes w ON w.item = e.target
       WHERE e.source = ?1 AND e.type = 'parent-of' AND w.kind = 'delete_item'
-        AND w.state IN ('queued', 'sending', 'blocked')
+        AND w.state NOT IN ('refused', 'dead')
       """,
       {
         $0.id(1, id)
@@ -191,7 +191,7 @@ struct Outbox {
       """
       SELECT w.number, w.edge FROM served s JOIN writes w ON w.edge = s.id
       WHERE json_extract(s.row, '$.target') = ?1 AND json_extract(s.row, '$.type') = 'parent-of'
-        AND w.state IN ('queued', 'sending', 'blocked')
+        AND w.state NOT IN ('refused', 'dead')
       """, { $0.text(1, "\(child)") }, { (WriteID($0.int(0)), $0.edgeID(1)) })
   }
 
@@ -362,7 +362,7 @@ struct Outbox {
 
   private func createEdgeWrite(_ id: EdgeID) throws(MarfaError) -> WriteID? {
     try connection.first(
-      "SELECT number FROM writes WHERE edge = ?1 AND kind = 'create_edge' AND state IN ('queued', 'sending', 'blocked')",
+      "SELECT number FROM writes WHERE edge = ?1 AND kind = 'create_edge' AND state NOT IN ('refused', 'dead')",
       { $0.id(1, id) }, { WriteID($0.int(0)) })
   }
 

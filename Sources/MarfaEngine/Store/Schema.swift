@@ -24,7 +24,8 @@ enum Schema {
       id BLOB NOT NULL UNIQUE CHECK(length(id) = 16),
       type TEXT NOT NULL CHECK(type <> ''),
       properties TEXT NOT NULL,             -- a JSON object, members nobody here knows included
-      state TEXT NOT NULL DEFAULT 'active' CHECK(state IN ('active', 'archived', 'trashed', 'revoked')),
+      state TEXT NOT NULL DEFAULT 'active'
+        CHECK(state = 'active' OR state = 'archived' OR state = 'trashed' OR state = 'revoked'),
       tier TEXT NOT NULL DEFAULT 'library' CHECK(tier IN ('library', 'feed')),
       version INTEGER NOT NULL DEFAULT 0 CHECK(version >= 0),   -- the server's; 0 until it answered the create
       pinned INTEGER NOT NULL DEFAULT 0 CHECK(pinned IN (0, 1))
@@ -79,7 +80,7 @@ enum Schema {
     -- The mode, owner and times are this device's own and go nowhere else.
     CREATE TABLE nodes(
       number INTEGER PRIMARY KEY,                 -- st_ino; counted on in the process, so that a kernel sees none twice
-      kind INTEGER NOT NULL CHECK(kind IN (1, 2, 3)),   -- 1 directory, 2 file, 3 symbolic link
+      kind INTEGER NOT NULL CHECK(kind BETWEEN 1 AND 3),   -- 1 directory, 2 file, 3 symbolic link
       item BLOB UNIQUE CHECK(length(item) = 16),  -- the item it shows; NULL: on this device only, or not sealed yet
       local INTEGER NOT NULL DEFAULT 0 CHECK(local IN (0, 1)),  -- never queued: an editor's own file, or under one
       mode INTEGER NOT NULL,                      -- permission bits
@@ -121,12 +122,15 @@ enum Schema {
       PRIMARY KEY(node, name)
     ) STRICT, WITHOUT ROWID;
 
-    -- A write that waits. Accepted ones leave.
+    -- A write that waits. Accepted ones leave. Its checks and triggers name no list of more than two: SQLite would make a
+    -- temporary table for each of those, for each row that is written.
     CREATE TABLE writes(
       number INTEGER PRIMARY KEY AUTOINCREMENT,   -- the order
-      kind TEXT NOT NULL CHECK(kind IN ('create_item', 'update_item', 'delete_item', 'restore_item', 'transition_item',
-        'create_edge', 'update_edge', 'delete_edge', 'replace_metadata', 'merge_metadata', 'add_tag', 'remove_tag',
-        'write_extension', 'delete_extension', 'upload_blob')),
+      kind TEXT NOT NULL CHECK(
+        kind = 'upload_blob' OR kind = 'create_item' OR kind = 'create_edge' OR kind = 'update_item' OR kind = 'update_edge'
+        OR kind = 'delete_item' OR kind = 'delete_edge' OR kind = 'restore_item' OR kind = 'transition_item'
+        OR kind = 'replace_metadata' OR kind = 'merge_metadata' OR kind = 'add_tag' OR kind = 'remove_tag'
+        OR kind = 'write_extension' OR kind = 'delete_extension'),
       item BLOB CHECK(length(item) = 16),
       edge BLOB CHECK(length(edge) = 16),
       blob BLOB CHECK(length(blob) = 32),         -- the bytes an upload sends, or a create or update names
@@ -135,7 +139,8 @@ enum Schema {
       idempotency_key BLOB CHECK(length(idempotency_key) = 16),   -- NULL for an upload only
       depends_on TEXT,                            -- the writes that must be answered first: numbers with commas
       follows INTEGER,                            -- the write ahead of it to the same row or edge
-      state TEXT NOT NULL DEFAULT 'queued' CHECK(state IN ('queued', 'sending', 'blocked', 'refused', 'dead')),
+      state TEXT NOT NULL DEFAULT 'queued' CHECK(
+        state = 'queued' OR state = 'sending' OR state = 'blocked' OR state = 'refused' OR state = 'dead'),
       verdict TEXT,                               -- blocked, refused, dead: why, as a JSON object
       failures INTEGER NOT NULL DEFAULT 0,        -- counted ones; the fifth makes it dead
       gone_out INTEGER NOT NULL DEFAULT 0 CHECK(gone_out IN (0, 1)),   -- its body never changes from then on
@@ -143,8 +148,8 @@ enum Schema {
       not_before INTEGER NOT NULL,                -- the settling time ends
       CHECK((kind = 'upload_blob') = (idempotency_key IS NULL)),
       CHECK(kind <> 'upload_blob' OR blob IS NOT NULL),
-      CHECK(blob IS NULL OR kind IN ('upload_blob', 'create_item', 'update_item')),
-      CHECK((kind IN ('create_edge', 'update_edge', 'delete_edge')) = (edge IS NOT NULL)),
+      CHECK(blob IS NULL OR kind = 'upload_blob' OR kind = 'create_item' OR kind = 'update_item'),
+      CHECK((kind = 'create_edge' OR kind = 'update_edge' OR kind = 'delete_edge') = (edge IS NOT NULL)),
       CHECK(kind NOT IN ('update_item', 'update_edge') OR base_version IS NOT NULL)
     ) STRICT;
     CREATE INDEX writes_by_item ON writes(item) WHERE item IS NOT NULL;
@@ -155,7 +160,7 @@ enum Schema {
     -- the query that mends it stands beside it.
     --   'write.STATE'  SELECT count(*), 0 FROM writes WHERE state = STATE
     --   'upload'       SELECT count(*), sum(size) FROM writes JOIN blobs ON hash = blob WHERE kind = 'upload_blob'
-    --                    AND state IN ('queued', 'sending', 'blocked')
+    --                    AND state NOT IN ('refused', 'dead')
     --   'held'         SELECT count(*), sum(size) FROM blobs WHERE held = 1
     CREATE TABLE counters(
       name TEXT PRIMARY KEY,
@@ -175,20 +180,20 @@ enum Schema {
       UPDATE counters SET count = count + 1 WHERE name = 'write.' || NEW.state;
     END;
     CREATE TRIGGER uploads_in AFTER INSERT ON writes
-      WHEN NEW.kind = 'upload_blob' AND NEW.state IN ('queued', 'sending', 'blocked') BEGIN
+      WHEN NEW.kind = 'upload_blob' AND NEW.state NOT IN ('refused', 'dead') BEGIN
       UPDATE counters SET count = count + 1,
         bytes = bytes + coalesce((SELECT size FROM blobs WHERE hash = NEW.blob), 0) WHERE name = 'upload';
     END;
     CREATE TRIGGER uploads_out AFTER DELETE ON writes
-      WHEN OLD.kind = 'upload_blob' AND OLD.state IN ('queued', 'sending', 'blocked') BEGIN
+      WHEN OLD.kind = 'upload_blob' AND OLD.state NOT IN ('refused', 'dead') BEGIN
       UPDATE counters SET count = count - 1,
         bytes = bytes - coalesce((SELECT size FROM blobs WHERE hash = OLD.blob), 0) WHERE name = 'upload';
     END;
     CREATE TRIGGER uploads_on AFTER UPDATE OF state ON writes WHEN NEW.kind = 'upload_blob'
-      AND (NEW.state IN ('queued', 'sending', 'blocked')) <> (OLD.state IN ('queued', 'sending', 'blocked')) BEGIN
-      UPDATE counters SET count = count + iif(NEW.state IN ('queued', 'sending', 'blocked'), 1, -1),
+      AND (NEW.state NOT IN ('refused', 'dead')) <> (OLD.state NOT IN ('refused', 'dead')) BEGIN
+      UPDATE counters SET count = count + iif(NEW.state NOT IN ('refused', 'dead'), 1, -1),
         bytes = bytes + coalesce((SELECT size FROM blobs WHERE hash = NEW.blob), 0)
-          * iif(NEW.state IN ('queued', 'sending', 'blocked'), 1, -1) WHERE name = 'upload';
+          * iif(NEW.state NOT IN ('refused', 'dead'), 1, -1) WHERE name = 'upload';
     END;
     CREATE TRIGGER blobs_in AFTER INSERT ON blobs WHEN NEW.held = 1 BEGIN
       UPDATE counters SET count = count + 1, bytes = bytes + NEW.size WHERE name = 'held';
