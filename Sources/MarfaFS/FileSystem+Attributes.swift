@@ -93,7 +93,7 @@ extension FileSystem {
     result.gid = changes.gid
     result.atime = changes.atime.map { $0.moment }
     result.mtime = changes.mtime.map { $0.moment }
-    if changes.killSuidGid, changes.mode == nil, let node = try tree.node(number), node.kind == .file,
+    if changes.killSuidGid, changes.mode == nil, let node = try tree.node(number), node.kind != .directory,
       OpenFile.withoutPrivileges(node.mode) != node.mode
     {
       result.mode = OpenFile.withoutPrivileges(node.mode)

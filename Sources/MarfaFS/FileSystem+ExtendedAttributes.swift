@@ -18,6 +18,11 @@ extension FileSystem {
   func listxattr(node: UInt64, size: Int, reply: consuming XattrReply) {
     do throws(MarfaError) {
       var names: [UInt8] = []
+      // Of links, pipes and the like the kernel lets nobody read these (xattr(7)): a name listed would be an error to
+      // whoever copies the attributes.
+      if case .file(let facts, _) = try known(of: number(node)), facts.node.kind == .special {
+        return reply.value(UnsafeRawBufferPointer(start: nil, count: 0), asked: size)
+      }
       let ours = try attributes(of: node).values.map { Array($0.name.utf8) }
       for name in ours { names += name + [0] }
       for name in try tree.attributeNames(number(node)) where !ours.contains(name) { names += name + [0] }

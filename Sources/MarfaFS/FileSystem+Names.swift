@@ -19,13 +19,14 @@ extension FileSystem {
     parent: UInt64, name: UnsafeRawBufferPointer, mode: mode_t, rdev: dev_t, caller: Caller,
     reply: consuming EntryReply
   ) {
-    // Devices, sockets and pipes mean nothing on another device (SEMANTICS.md, "What there is not").
-    guard mode & S_IFMT == S_IFREG || mode & S_IFMT == 0 else { return reply.fail(.notPermitted) }
     do throws(MarfaError) {
-      // Nobody has it open: it is what it will be.
-      let (node, _) = try tree.createFile(
-        number(parent), FileName(checking: name), mode: mode, owner: caller.owner, writing: false)
-      answer(node, reply)
+      let (parent, name) = (number(parent), try FileName(checking: name))
+      if mode & S_IFMT == S_IFREG || mode & S_IFMT == 0 {
+        // Nobody has it open: it is what it will be.
+        answer(try tree.createFile(parent, name, mode: mode, owner: caller.owner, writing: false).node, reply)
+      } else {
+        answer(try tree.makeSpecial(parent, name, mode: mode, device: rdev, owner: caller.owner), reply)
+      }
     } catch {
       reply.fail(error.errno)
     }

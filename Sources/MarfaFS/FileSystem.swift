@@ -104,7 +104,8 @@ final class FileSystem: FileSystemOperations {
     status.st_nlink = nlink_t(max(node.kind == .directory ? 1 : 0, node.kind == .directory ? 1 : node.links))
     status.st_uid = node.uid
     status.st_gid = node.gid
-    status.st_size = off_t(node.size ?? 0)
+    status.st_size = off_t(node.length)
+    status.st_rdev = node.device
     // Larger than a page: programs that ask read and write in such pieces, each a trip through the kernel.
     status.st_blksize = 131_072
     if node.kind == .file { status.st_blocks = blkcnt_t(((node.partialBytes ?? node.size ?? 0) + 511) / 512) }

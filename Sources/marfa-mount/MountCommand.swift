@@ -51,6 +51,7 @@ enum MountCommand {
   private static func serve(
     _ options: MountOptions, ready: (JSON.Object) throws(CommandFailure) -> Bool
   ) throws(CommandFailure) {
+    DescriptorLimit.raise()
     let (copy, mounted, server) = try mount(options)
     Signals.watch { signal in
       Log.notice("told to end (signal \(signal))")

@@ -112,6 +112,29 @@ struct NameTests {
     }
   }
 
+  @Test("of the most bytes there may be is kept by whoever saves under it")
+  func saved() throws {
+    try withMount { mount in
+      try mount.shell("mkdir item")
+      // 255 bytes, of one and of three each.
+      for name in [String(repeating: "n", count: 251) + ".txt", String(repeating: "漢", count: 85)] {
+        let path = "item/" + name
+        try mount.shell("printf 'old text' > '\(path)'")
+        let id = try mount.attribute("user.marfa.id", of: path)
+        for save in [
+          "sed -i s/old/new/ f", "printf 'new text' > .t; mv .t f", "cp f .t; sed s/old/new/ .t > f; rm .t",
+          "mv f .t~; sed s/old/new/ .t~ > f; rm .t~",
+        ] {
+          try mount.shell("printf 'old text' > '\(path)'; cd item; \(save.replacing(" f", with: " '\(name)'"))")
+          #expect(try mount.text(path) == "new text", "\(save)")
+          // Such a name has no room for what tells a backup's: what is renamed away to another is a rename.
+          if !save.hasPrefix("mv") { #expect(try mount.attribute("user.marfa.id", of: path) == id, "\(save)") }
+        }
+        try mount.shell("rm '\(path)'")
+      }
+    }
+  }
+
   @Test("beside which . and .. lead where they always do")
   func dots() throws {
     try withMount { mount in

@@ -80,10 +80,10 @@ enum Schema {
     -- The mode, owner and times are this device's own and go nowhere else.
     CREATE TABLE nodes(
       number INTEGER PRIMARY KEY,                 -- st_ino; counted on in the process, so that a kernel sees none twice
-      kind INTEGER NOT NULL CHECK(kind BETWEEN 1 AND 3),   -- 1 directory, 2 file, 3 symbolic link
+      kind INTEGER NOT NULL CHECK(kind BETWEEN 1 AND 3),   -- 1 directory, 2 file, 3 symbolic link, pipe, socket or device
       item BLOB UNIQUE CHECK(length(item) = 16),  -- the item it shows; NULL: on this device only, or not sealed yet
       local INTEGER NOT NULL DEFAULT 0 CHECK(local IN (0, 1)),  -- never queued: an editor's own file, or under one
-      mode INTEGER NOT NULL,                      -- permission bits
+      mode INTEGER NOT NULL,                      -- permission bits; of a pipe, socket or device its type, too
       uid INTEGER NOT NULL,
       gid INTEGER NOT NULL,
       atime INTEGER NOT NULL,
@@ -92,8 +92,8 @@ enum Schema {
       links INTEGER NOT NULL DEFAULT 1 CHECK(links >= 0),   -- entries that name it (kept twice: count of entries)
       hash BLOB CHECK(length(hash) = 32),         -- a file's sealed bytes; NULL: empty, or staged
       staged BLOB CHECK(length(staged) = 16),     -- its content is staged/NUMBER-UUID, closed or synced, not sealed
-      size INTEGER,                               -- of the content; NULL: not learnt yet
-      target BLOB,                                -- a symbolic link's
+      size INTEGER,                               -- of the content; NULL: not learnt yet; a device's number
+      target BLOB,                                -- a symbolic link's; of a pipe, socket or device an empty one
       CHECK(hash IS NULL OR staged IS NULL),
       CHECK((kind = 3) = (target IS NOT NULL))
     ) STRICT;

@@ -11,7 +11,8 @@ public struct Node: Sendable, Equatable {
   public enum Kind: Int64, Sendable {
     case directory = 1
     case file = 2
-    case symlink = 3
+    /// What stays on this device: a symbolic link, a named pipe, a socket or a device.
+    case special = 3
   }
 
   /// Where a file's bytes are.
@@ -31,7 +32,7 @@ public struct Node: Sendable, Equatable {
   public var item: ItemID?
   /// True when it lives on this device only and is never queued.
   public var local: Bool
-  /// Permission bits.
+  /// Permission bits; of a special node that is no link, its type's as well.
   public var mode: mode_t
   public var uid: uid_t
   public var gid: gid_t
@@ -42,7 +43,7 @@ public struct Node: Sendable, Equatable {
   public var links: Int64
   /// Where the bytes are.
   public var content: Content
-  /// Of the content, or of a link's target, in bytes; `nil` until it is learnt.
+  /// Of the content, or of a link's target, in bytes; of a device, its number; `nil` until it is learnt.
   public var size: Int64?
   /// Of bytes that are not here whole, how many were here when the row was read; `nil` when all are.
   public var partialBytes: Int64?
@@ -52,9 +53,16 @@ public struct Node: Sendable, Equatable {
     switch kind {
     case .directory: S_IFDIR | mode
     case .file: S_IFREG | mode
-    case .symlink: S_IFLNK | mode
+    case .special: mode & S_IFMT == 0 ? S_IFLNK | mode : mode
     }
   }
+
+  /// `st_rdev`: a device's number, otherwise 0.
+  public var device: dev_t { isDevice ? dev_t(truncatingIfNeeded: size ?? 0) : 0 }
+  /// `st_size`, as far as it is known.
+  public var length: Int64 { isDevice ? 0 : size ?? 0 }
+
+  private var isDevice: Bool { fileMode & S_IFMT == S_IFCHR || fileMode & S_IFMT == S_IFBLK }
 }
 
 extension Node {

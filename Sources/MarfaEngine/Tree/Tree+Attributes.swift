@@ -104,7 +104,7 @@ extension Tree {
 extension Node {
   /// Applies what was asked, as chmod(2), chown(2) and utimensat(2) say.
   public mutating func apply(_ changes: NodeChanges, at now: Timestamp) {
-    if let mode = changes.mode { self.mode = mode & 0o7777 }
+    if let mode = changes.mode { self.mode = self.mode & S_IFMT | mode & 0o7777 }
     if let uid = changes.uid { self.uid = uid }
     if let gid = changes.gid { self.gid = gid }
     if let atime = changes.atime { self.atime = atime }

@@ -56,11 +56,27 @@ extension Tree {
 
   /// Makes a symbolic link. It lives on this device only.
   public func makeSymlink(_ parent: Int64, _ name: FileName, target: [UInt8], owner: Owner) throws(MarfaError) -> Node {
+    try makeSpecial(parent, name, mode: 0o777, target: target, size: Int64(target.count), owner: owner)
+  }
+
+  /// Makes a named pipe, a socket or a device, as the type in `mode` says. It lives on this device only, and is the
+  /// kernel's to open.
+  public func makeSpecial(
+    _ parent: Int64, _ name: FileName, mode: mode_t, device: dev_t, owner: Owner
+  ) throws(MarfaError) -> Node {
+    let number = Int64(truncatingIfNeeded: device)
+    return try makeSpecial(parent, name, mode: mode, target: [], size: number, owner: owner)
+  }
+
+  private func makeSpecial(
+    _ parent: Int64, _ name: FileName, mode: mode_t, target: [UInt8], size: Int64, owner: Owner
+  ) throws(MarfaError) -> Node {
     try change { (change) throws(MarfaError) in
       let directory = try change.directory(parent)
-      var node = try change.newNode(.symlink, in: directory, name, mode: 0o777, owner: owner)
+      var node = try change.newNode(.special, in: directory, name, mode: mode, owner: owner)
+      node.mode |= mode & S_IFMT
       node.local = true
-      node.size = Int64(target.count)
+      node.size = size
       node = try change.connection.insertNode(node, target: target)
       try change.connection.insertEntry(parent, name, node: node.number)
       try change.connection.touch(parent, at: change.now)

@@ -124,7 +124,7 @@ extension Tree.Change {
   private func placeChanged(_ node: inout Node, from: Node, _ name: FileName, to: Node, _ newName: FileName)
     throws(MarfaError)
   {
-    guard node.kind != .symlink else { return }
+    guard node.kind != .special else { return }
     if to.local {
       if node.kind == .file, try hasNameAmongItems(node) {
         try detach(node, from: from)
@@ -228,7 +228,7 @@ extension Tree.Change {
   func promote(_ node: inout Node) throws(MarfaError) {
     guard node.item == nil else { return }
     switch node.kind {
-    case .symlink: node.local = true
+    case .special: node.local = true
     case .file:
       if case .blob(let hash) = node.content, let name = try titleName(of: node) {
         try createFileItem(for: &node, hash, mimeType: try mimeType(of: hash, called: name))
@@ -248,7 +248,7 @@ extension Tree.Change {
     var directories = [node]
     while let directory = directories.popLast() {
       for number in try children(of: directory.number) {
-        guard var child = try connection.node(number), child.kind != .symlink, let name = try titleName(of: child),
+        guard var child = try connection.node(number), child.kind != .special, let name = try titleName(of: child),
           try !connection.isRefused(number)
         else { continue }
         if sparingLeftBehind, try connection.isLeftBehind(number) { continue }

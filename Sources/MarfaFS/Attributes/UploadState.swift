@@ -77,7 +77,6 @@ struct UploadState: Equatable {
 
   private static func standing(_ facts: FileFacts, _ now: FileNow) -> UploadState {
     if now.isBeingWritten { return UploadState("writing", "a program has it open for writing") }
-    if facts.node.kind == .symlink { return UploadState("local", "a symbolic link stays on this device") }
     if case .staged = facts.node.content {
       return UploadState("writing", "it is sealed when its last writer closes it")
     }

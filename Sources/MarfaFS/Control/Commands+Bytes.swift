@@ -97,7 +97,7 @@ extension Commands {
           switch entry.node.kind {
           case .directory: directories.append(entry.node.number)
           case .file: files.append(entry.node)
-          case .symlink: break
+          case .special: break
           }
           return true
         }

@@ -36,6 +36,8 @@ extension MarfaError {
     case .io(let errno, let what):
       if errno == .noSpace || errno.code == EDQUOT || errno.code == EFBIG { return errno }
       Log.error("\(what): \(errno)")
+      // It is this process that can have no more files open, not the program that asks.
+      if errno.code == EMFILE || errno.code == ENFILE { return Errno(ENFILE) }
       return errno.code == EINTR || errno.code == EBADMSG ? errno : .io
     }
   }

@@ -258,7 +258,7 @@ struct TreeComparison {
         numbers[node.number] = child
         switch (node.kind, child.kind) {
         case (.directory, .directory): next.append((node.number, child, path))
-        case (.symlink, .symlink):
+        case (.special, .symlink):
           guard try scratch.tree.linkTarget(node.number) == Array(child.text.utf8) else {
             return "\(path) leads elsewhere"
           }

@@ -158,7 +158,7 @@ private struct InvariantCheck {
       expect(node.links > 0, "node \(number) has no name")
       expect(reached.contains(number), "node \(number) can't be reached from the root")
       if node.kind != .file { expect(node.content == .empty, "node \(number) has bytes and is no file") }
-      if node.kind == .symlink { expect(node.item == nil, "a symbolic link shows an item") }
+      if node.kind == .special { expect(node.item == nil, "a link, pipe, socket or device shows an item") }
       if node.content == .empty && node.kind == .file { expect(node.size == 0, "an empty node \(number) has a size") }
       if case .blob(let hash) = node.content {
         expect(blobs[hash] != nil, "node \(number) has bytes nobody knows")

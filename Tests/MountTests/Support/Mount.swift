@@ -29,10 +29,13 @@ final class Mount {
 
   // MARK: - Starting and ending
 
-  /// Mounts it, and waits until it answers.
+  /// Mounts it, and waits until it answers. `through` is what runs the program in surroundings of its choice.
   @discardableResult
-  func start(_ options: [String] = [], sourceLocation: SourceLocation = #_sourceLocation) throws -> Started {
-    let outcome = try command(["mount"] + options + Machine.options + ["--json", "--log", log, store, point])
+  func start(
+    _ options: [String] = [], through: [String] = [], sourceLocation: SourceLocation = #_sourceLocation
+  ) throws -> Started {
+    let words = ["mount"] + options + Machine.options + ["--json", "--log", log, store, point]
+    let outcome = try command(words, through: through)
     guard outcome.status == 0 else {
       Issue.record("the mount did not start\n\(outcome)\n\(logText)", sourceLocation: sourceLocation)
       throw TestError("the mount did not start")
@@ -109,11 +112,11 @@ final class Mount {
   // MARK: - Asking
 
   /// Runs marfa-mount.
-  func command(_ words: [String], seconds: Double = 60, sourceLocation: SourceLocation = #_sourceLocation) throws
-    -> Outcome
-  {
+  func command(
+    _ words: [String], through: [String] = [], seconds: Double = 60, sourceLocation: SourceLocation = #_sourceLocation
+  ) throws -> Outcome {
     let program = try #require(Machine.program)
-    return try Program([program] + words, in: folder, environment: ["HOME": folder]).wait(
+    return try Program(through + [program] + words, in: folder, environment: ["HOME": folder]).wait(
       seconds: seconds, sourceLocation: sourceLocation)
   }
 
