@@ -35,6 +35,13 @@ final class LiveTransfer {
   private let sending: Int64
   /// Bytes since the idle limit began to run anew.
   private var sinceIdle = 0
+  /// Bytes that have come and are handed on in one piece: libcurl brings a fast body in pieces so small that to take each
+  /// by itself costs more than the bytes do.
+  private var gathered: UnsafeMutableRawBufferPointer?
+  private var gatheredCount = 0
+  static let mostGathered = 256 << 10
+  /// Libcurl's largest piece. A smaller one is the last there is for now.
+  private static let largestPiece = Int(CURL_MAX_WRITE_SIZE)
 
   init(
     _ request: HTTPRequest, _ handler: any TransferHandler, _ limits: NetworkLimits, _ deadlines: Deadlines
@@ -62,6 +69,7 @@ final class LiveTransfer {
     curl_easy_cleanup(easy)
     curl_slist_free_all(headers)
     words.deallocate()
+    gathered?.deallocate()
   }
 
   // MARK: - The thread's calls
@@ -100,6 +108,13 @@ final class LiveTransfer {
     // It hands on what it had read already, from within this call.
     let code = marfa_curl_go_on(easy)
     return code == CURLE_OK && failure == nil ? nil : result(of: code)
+  }
+
+  /// Hands on what was gathered while libcurl worked; a result ends the transfer.
+  func handOn() -> Result<Void, NetworkFailure>? {
+    guard gatheredCount > 0 else { return nil }
+    if case .stop = handGathered() { return .failure(.canceled) }
+    return nil
   }
 
   /// The failure, when a limit of time has passed.
@@ -178,15 +193,39 @@ final class LiveTransfer {
       return 0
     }
     live(bytes.count)
-    switch handler.bytes(bytes) {
-    case .goOn: return bytes.count
-    case .pause:
-      isPaused = true
-      return bytes.count
-    case .stop:
-      failure = .canceled
-      return 0
+    if gatheredCount == 0 && bytes.count < Self.largestPiece { return hand(bytes) == .stop ? 0 : bytes.count }
+    if gatheredCount + bytes.count > Self.mostGathered {
+      switch handGathered() {
+      case .goOn: break
+      case .pause:
+        // These come again when it goes on.
+        libraryIsPaused = true
+        return marfa_curl_write_pause
+      case .stop: return 0
+      }
     }
+    let gathered = gathered ?? .allocate(byteCount: Self.mostGathered, alignment: 64)
+    self.gathered = gathered
+    UnsafeMutableRawBufferPointer(rebasing: gathered[gatheredCount...]).copyMemory(from: bytes)
+    gatheredCount += bytes.count
+    return bytes.count
+  }
+
+  private func handGathered() -> Flow {
+    guard let gathered else { return .goOn }
+    let bytes = UnsafeRawBufferPointer(rebasing: gathered[..<gatheredCount])
+    gatheredCount = 0
+    return hand(bytes)
+  }
+
+  private func hand(_ bytes: UnsafeRawBufferPointer) -> Flow {
+    let flow = handler.bytes(bytes)
+    switch flow {
+    case .goOn: break
+    case .pause: isPaused = true
+    case .stop: failure = .canceled
+    }
+    return flow
   }
 
   private func give(into buffer: UnsafeMutableRawBufferPointer) -> Int {

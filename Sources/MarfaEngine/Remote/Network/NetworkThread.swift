@@ -28,6 +28,7 @@ final class NetworkThread {
     while let commands = inbox.take() {
       for command in commands { act(on: command) }
       curl_multi_perform(multi, &running)
+      handOn()
       finishDone()
       expire()
       let wait = deadlines.milliseconds(until: Monotonic.now, atMost: 60_000)
@@ -70,6 +71,12 @@ final class NetworkThread {
       }
     } catch {
       handler.end(.failure(error))
+    }
+  }
+
+  private func handOn() {
+    for (id, transfer) in live {
+      if let result = transfer.handOn() { finish(id, result) }
     }
   }
 
