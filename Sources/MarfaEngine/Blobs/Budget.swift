@@ -238,7 +238,6 @@ extension Connection {
   /// The attachments of the items held, counted once each.
   fileprivate func keptAttachments() throws(MarfaError) -> KeptAttachments {
     var kept = KeptAttachments(held: 0, heldBytes: 0, partialBytes: 0, notHeld: 0, notHeldBytes: 0, notHeldByReason: [])
-    var byReason: [NotHeldReason: KeptAttachments.NotHeld] = [:]
     // (`+` keeps SQLite from walking the nodes in the order of their hashes; CROSS JOIN has it begin with the few.)
     // File items with bytes and a name in an item's directory. (One emptied on this device has none to hold.)
     let all =
@@ -247,16 +246,22 @@ extension Connection {
         SELECT count(*), coalesce(sum(size), 0) FROM nodes n WHERE kind = 2 AND item IS NOT NULL AND +hash IS NOT NULL
           AND EXISTS (SELECT 1 FROM entries e WHERE e.node = n.number AND e.parent <> 1)
         """, { _ in }, { (Int($0.int(0)), $0.int(1)) }) ?? (0, 0)
-    // The few of them whose bytes are not here; and edges whose file item the copy has not, which only a server makes.
-    var rows = try self.all(
+    // Those of them whose bytes are not here.
+    var missing = try self.all(
       """
-      SELECT n.size, b.not_held_reason FROM blobs b CROSS JOIN nodes n ON n.hash = b.hash
+      SELECT coalesce(b.not_held_reason, 'not_fetched'), count(*), coalesce(sum(n.size), 0), count(*) - count(n.size)
+      FROM blobs b CROSS JOIN nodes n ON n.hash = b.hash
       WHERE b.held = 0 AND n.kind = 2 AND n.item IS NOT NULL
         AND EXISTS (SELECT 1 FROM entries e WHERE e.node = n.number AND e.parent <> 1)
-      """, { _ in }, { ($0.optionalInt(0), NotHeldReason(rawValue: $0.text(1)) ?? .notFetched) })
-    let missingBytes = rows.reduce(0) { $0 + ($1.0 ?? 0) }
-    kept.held = all.0 - rows.count
-    kept.heldBytes = all.1 - missingBytes
+      GROUP BY 1
+      """, { _ in },
+      {
+        KeptAttachments.NotHeld(
+          reason: NotHeldReason(rawValue: $0.text(0)) ?? .notFetched, attachments: Int($0.int(1)), bytes: $0.int(2),
+          unstated: Int($0.int(3)))
+      })
+    kept.held = all.0 - missing.reduce(0) { $0 + $1.attachments }
+    kept.heldBytes = all.1 - missing.reduce(0) { $0 + $1.bytes }
     kept.partialBytes =
       try first(
         """
@@ -265,23 +270,21 @@ extension Connection {
           SELECT 1 FROM nodes n JOIN entries e ON e.node = n.number AND e.parent <> 1
           WHERE n.hash = p.hash AND n.kind = 2 AND n.item IS NOT NULL)
         """, { _ in }, { $0.int(0) }) ?? 0
+    // And edges whose file item the copy has not, which only a server makes.
     if try setting("origin") != nil {
-      rows += try self.all(
-        """
-        SELECT DISTINCT e.source FROM edges e WHERE e.type = 'attached-to'
-          AND NOT EXISTS (SELECT 1 FROM items i WHERE i.id = e.source)
-        """, { _ in }, { _ in (nil, NotHeldReason.notInCopy) })
+      let outside =
+        try first(
+          """
+          SELECT count(DISTINCT e.source) FROM edges e WHERE e.type = 'attached-to'
+            AND NOT EXISTS (SELECT 1 FROM items i WHERE i.id = e.source)
+          """, { _ in }, { Int($0.int(0)) }) ?? 0
+      if outside > 0 {
+        missing.append(KeptAttachments.NotHeld(reason: .notInCopy, attachments: outside, bytes: 0, unstated: outside))
+      }
     }
-    for (size, why) in rows {
-      kept.notHeld += 1
-      kept.notHeldBytes += size ?? 0
-      var entry = byReason[why] ?? KeptAttachments.NotHeld(reason: why, attachments: 0, bytes: 0, unstated: 0)
-      entry.attachments += 1
-      entry.bytes += size ?? 0
-      if size == nil { entry.unstated += 1 }
-      byReason[why] = entry
-    }
-    kept.notHeldByReason = NotHeldReason.allCases.compactMap { byReason[$0] }
+    kept.notHeld = missing.reduce(0) { $0 + $1.attachments }
+    kept.notHeldBytes = missing.reduce(0) { $0 + $1.bytes }
+    kept.notHeldByReason = NotHeldReason.allCases.compactMap { reason in missing.first { $0.reason == reason } }
     return kept
   }
 }
