@@ -134,6 +134,12 @@ extension JSON {
 
   private static func quote(_ value: String, to out: inout String) {
     out += "\""
+    defer { out += "\"" }
+    // Nearly all are as they are written.
+    guard !value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x22 && $0 != 0x5c }) else {
+      out += value
+      return
+    }
     for scalar in value.unicodeScalars {
       switch scalar {
       case "\"": out += "\\\""
@@ -147,7 +153,6 @@ extension JSON {
       default: out.unicodeScalars.append(scalar)
       }
     }
-    out += "\""
   }
 }
 
@@ -265,7 +270,15 @@ extension JSON {
 
     mutating func string() throws(ReadError) -> String {
       guard take(UInt8(ascii: "\"")) else { throw .malformed(at: position) }
-      var out: [UInt8] = []
+      // Nearly all are read as they stand.
+      let start = position
+      while let byte = next, byte >= 0x20, byte != UInt8(ascii: "\""), byte != UInt8(ascii: "\\") { position += 1 }
+      if next == UInt8(ascii: "\"") {
+        guard let text = String(validUTF8: bytes[start..<position]) else { throw .malformed(at: position) }
+        position += 1
+        return text
+      }
+      var out = Array(bytes[start..<position])
       while let byte = next {
         position += 1
         switch byte {
