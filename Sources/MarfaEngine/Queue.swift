@@ -117,7 +117,8 @@ public struct Queue: Sendable {
     copy.link.withLock { $0 }?.drain.retryNow()
   }
 
-  /// Takes back a write that has not gone out, with what waits on it; the copy shows what it was without them.
+  /// Takes back a write that has not gone out, with what waits on it; the copy shows what it was without them. Bytes that
+  /// were to replace others stay beside those, on this device.
   public func withdraw(_ id: WriteID) throws(MarfaError) {
     try copy.change { (change) throws(MarfaError) in
       let write = try find(id, change)
@@ -125,12 +126,12 @@ public struct Queue: Sendable {
         throw .invalid(
           "write \(id) has gone out: the server may have done it. Once it is answered, undo what it did, or discard it")
       }
-      try change.takeOff(write)
+      try giveUp(write, change)
     }
   }
 
   /// Gives up a write that is blocked, refused or dead, with what waits on it. What it said is gone from the queue; a file
-  /// or directory it was to make stays on this device.
+  /// or directory it was to make stays on this device, and so do bytes that were to replace others, beside those.
   public func discard(_ id: WriteID) throws(MarfaError) {
     try copy.change { (change) throws(MarfaError) in
       let write = try find(id, change)
@@ -140,8 +141,23 @@ public struct Queue: Sendable {
             ? "write \(id) has gone out and waits for its answer; until there is one it can't be given up"
             : "write \(id) still waits for its turn; withdraw it instead")
       }
-      try change.takeOff(write)
+      try giveUp(write, change)
     }
+  }
+
+  /// Bytes that only this write, or one that waits on it, names stay beside the file, on this device.
+  private func giveUp(_ write: QueuedWrite, _ change: Tree.Change) throws(MarfaError) {
+    let connection = change.connection
+    let about = try write.item.map { (item) throws(MarfaError) in try connection.queue(about: item) } ?? []
+    let written = about.last { $0.kind == .updateItem && $0.blob != nil && $0.id.number >= write.id.number }
+    if let item = write.item, let hash = written?.blob, try connection.blob(hash)?.held == true,
+      let node = try connection.node(of: item)
+    {
+      let served = try connection.servedItem(item)?.item
+      let known = if let served { served } else { try connection.item(item) }
+      if known?.blob != hash { try change.keep(hash, beside: node, labelled: "not sent") }
+    }
+    try change.takeOff(write)
   }
 
   private func drain() throws(MarfaError) -> Drain {

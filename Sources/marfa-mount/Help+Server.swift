@@ -59,7 +59,8 @@ extension Help {
     marfa-mount withdraw WRITE... [--store STORE] [--json]
 
     Takes back writes that have not gone out, with all that waits on them; the mount shows
-    what there is without them. A file or folder they were to make stays on this device.
+    what there is without them. A file or folder they were to make stays on this device, and
+    so do bytes that were to replace others, beside those, as "NAME (not sent)".
     WRITE is a number that "marfa-mount queue" shows.
 
     Examples:
@@ -71,7 +72,8 @@ extension Help {
     marfa-mount discard WRITE... [--store STORE] [--json]
 
     Gives up writes that are blocked, refused or dead, with all that waits on them. What they
-    said is gone from the queue; a file or folder they were to make stays on this device.
+    said is gone from the queue; a file or folder they were to make stays on this device, and
+    so do bytes that were to replace others, beside those, as "NAME (not sent)".
     WRITE is a number that "marfa-mount queue" shows.
 
     Examples:

@@ -15,6 +15,10 @@ struct BlobFiles: Sendable {
       for folder in [root, root + "/held", root + "/partial", root + "/staged"] {
         try Path.makeDirectory(folder, mode: 0o700)
       }
+      // Made when there is room: a file that was closed is given its name under one of them when there may be none.
+      for number in 0..<256 {
+        try Path.makeDirectory("\(root)/held/\(number < 16 ? "0" : "")\(String(number, radix: 16))", mode: 0o700)
+      }
     } catch {
       throw .io(error, "making \(root)")
     }

@@ -206,8 +206,13 @@ extension Connection {
     return known.map { $0.item.state == .trashed || $0.item.version == 0 } ?? true
   }
 
-  /// A hydration that is through has told of all there is.
-  func noteAllTold() throws(MarfaError) { try run("UPDATE owed SET is_told = 1") }
+  /// A hydration that is through has told of all there is: of what it met, its row.
+  func noteAllTold(_ number: Int64) throws(MarfaError) {
+    try run("DELETE FROM owed WHERE item IN (SELECT id FROM items WHERE seen = ?1 AND version > 0)") {
+      $0.int(1, number)
+    }
+    try run("UPDATE owed SET is_told = 1")
+  }
 
   func owed(limit: Int) throws(MarfaError) -> [ItemID] {
     try all("SELECT item FROM owed LIMIT ?1", { $0.int(1, Int64(limit)) }, { $0.itemID(0) }).compactMap { $0 }

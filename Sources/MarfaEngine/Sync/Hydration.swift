@@ -24,12 +24,15 @@ struct Hydration {
     }
     let isFirst = try !copy.wasHydrated()
     let cursor = try remote { (server) throws(RemoteFailure) in try StreamCursor.take(server, cancellation) }
+    let (before, known, state) = try (declared(), copy.cursor(), copy.hydration())
     let catalogue = try remote { (server) throws(RemoteFailure) in try server.types(cancellation) }
     let (types, tier) = try declare(wanted, wantedTier, catalogue)
     let number = try begin(types, tier, catalogue)
     bound()
     let slice = try copy.store.read { (connection) throws(MarfaError) in try connection.slice() }
     var walk = Walk(number: number, slice: slice, top: isFirst ? Node.incoming : Node.root)
+    walk.hasToldAll =
+      state == .complete && known == cursor && Set(before.types) == Set(slice.types) && before.tier == slice.tier
     var unreadable: [String] = []
     for type in types {
       try readable(type, &unreadable, isOptional: wanted == nil) { () throws(MarfaError) in
@@ -48,6 +51,7 @@ struct Hydration {
         }) { (rows) throws(MarfaError) in try keep(rows, &walk) }
       }
     }
+    if !unreadable.isEmpty { walk.hasToldAll = false }
     try copy.store.write { (connection) throws(MarfaError) in try passedOver.keep(in: connection, walk.number) }
     try dropUnseen(walk)
     try finish(cursor, walk)
@@ -57,15 +61,21 @@ struct Hydration {
     let number: Int64
     let slice: Slice
     let top: Int64
+    /// All that the server told of what was declared was applied before: what its list does not have, it has not removed.
+    var hasToldAll = false
     var progress = HydrationProgress()
   }
 
   // MARK: - Steps
 
+  private func declared() throws(MarfaError) -> Slice {
+    try copy.store.read { (connection) throws(MarfaError) in try connection.slice() }
+  }
+
   private func declare(
     _ wanted: [String]?, _ wantedTier: TierFilter?, _ catalogue: [ItemTypeRow]
   ) throws(MarfaError) -> ([String], TierFilter) {
-    let before = try copy.store.read { (connection) throws(MarfaError) in try connection.slice() }
+    let before = try declared()
     let tier = wantedTier ?? (before.types.isEmpty ? .library : before.tier)
     if let wanted { return (wanted, tier) }
     if !before.types.isEmpty { return (before.types, tier) }
@@ -159,9 +169,14 @@ struct Hydration {
 
   /// A server that was set back has not removed what it knows no more.
   private func leaveUnseenBehind(_ walk: Walk) throws(MarfaError) {
-    guard !passedOver.hidesItems,
-      try copy.store.read({ (connection) throws(MarfaError) in try connection.isServerBehind() })
-    else { return }
+    guard !passedOver.hidesItems else { return }
+    let isBehind = try copy.store.read { (connection) throws(MarfaError) in
+      if try connection.isServerBehind() { return true }
+      guard walk.hasToldAll else { return false }
+      return try connection.unseenItems(walk.number, 0).contains { !$0.isPinned }
+    }
+    guard isBehind else { return }
+    try copy.store.write { (connection) throws(MarfaError) in try connection.setSetting("behind", "yes") }
     var directories: [Int64] = []
     var last: Int64 = 0
     while true {
@@ -170,7 +185,10 @@ struct Hydration {
       guard let end = piece.last else { break }
       last = end.number
       try change(walk) { (change) throws(MarfaError) in
-        for row in piece { if let number = try change.leaveBehind(row.id) { directories.append(number) } }
+        // A pinned one may be outside the slice: it is asked for.
+        for row in piece where !row.isPinned {
+          if let number = try change.leaveBehind(row.id) { directories.append(number) }
+        }
       }
     }
     for number in directories {
@@ -191,7 +209,7 @@ struct Hydration {
       try change.connection.setSetting("hydrated", "yes")
       if try change.connection.isServerBehind() { try change.forgetStored() }
       try change.connection.setSetting("behind", nil)
-      try change.connection.noteAllTold()
+      try change.connection.noteAllTold(walk.number)
       try change.connection.setPassedOver(passedOver.count)
     }
   }

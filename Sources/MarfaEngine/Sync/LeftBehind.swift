@@ -8,18 +8,25 @@ extension Tree.Change {
     guard try connection.isHere(id), var node = try connection.node(of: id) else { return nil }
     // What was made in it and has not gone out stays in it.
     for create in try createsUnsent(in: node) { try takeOff(create) }
+    if node.kind == .file { try keepPending(of: id, on: node) }
     node.item = nil
     node.local = true
     try connection.updateNode(node)
-    // What waits to change it there has nothing to change any more; here it is as they made it.
+    // What waits to change it there, or what joins it, has nothing to change any more; here it is as they made it.
     try connection.setServed(id, nil as FullItem?)
-    for write in try connection.queue(about: id) {
+    var waiting = try connection.queue(about: id)
+    for edge in Set(try connection.edges(touching: id).map(\.id) + connection.servedEdges(touching: id)) {
+      waiting += try connection.queue(about: edge)
+    }
+    for write in waiting {
       guard let write = try connection.queuedWrite(write.id) else { continue }
       try takeOff(write)
     }
     try connection.setRefused(node.number, id)
     tree.notify([.attributes(node.number)], in: self)
-    return node.kind == .directory ? node.number : nil
+    // One that was always empty is no place that lost what stood in it.
+    guard node.kind == .directory, try !connection.isEmptyDirectory(node.number) else { return nil }
+    return node.number
   }
 
   /// A file whose bytes the server refused shows what it has: what was written last is in the refused write only.
@@ -34,21 +41,30 @@ extension Tree.Change {
   /// The bytes of a version that the server took and knows no more stay beside those it has, on this device only, as far as
   /// they are here.
   func keepLostVersion(of item: Item, before known: Item) throws(MarfaError) {
-    guard try connection.isServerBehind(), let node = try connection.node(of: item.id),
+    guard let node = try connection.node(of: item.id),
       case .blob(let hash) = node.content, hash == item.blob, known.blob != hash, try connection.isHere(node),
-      let place = try connection.entries(of: node.number).first
+      let copy = try keep(hash, beside: node, labelled: "before the server was set back")
     else { return }
+    // No server will ever have an item of this id: it says only how the file came to be this device's.
+    try connection.setRefused(copy, .mint())
+  }
+
+  /// Bytes that are here stay beside a file that is to have others, on this device only. Answers their node's number.
+  @discardableResult
+  func keep(_ hash: BlobHash, beside node: Node, labelled words: String) throws(MarfaError) -> Int64? {
+    guard let place = try connection.entries(of: node.number).first else { return nil }
     var copy = node
     copy.item = nil
     copy.local = true
+    copy.content = .blob(hash)
+    copy.size = try connection.blob(hash)?.size
     copy = try connection.insertNode(copy)
-    let name = try connection.freeName(place.parent, place.name.labelled("before the server was set back"))
+    let name = try connection.freeName(place.parent, place.name.labelled(words))
     try connection.insertEntry(place.parent, name, node: copy.number)
     try connection.addLinks(copy.number, 1 - node.links, at: now)
     try connection.touch(place.parent, at: now)
-    // No server will ever have an item of this id: it says only how the file came to be this device's.
-    try connection.setRefused(copy.number, .mint())
     tree.notify([.entry(parent: place.parent, name: name), .node(place.parent)], in: self)
+    return copy.number
   }
 
   /// What the server still has and stood in a directory left behind stands where the server has it; a directory with

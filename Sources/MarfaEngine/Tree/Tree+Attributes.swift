@@ -162,6 +162,11 @@ extension Tree.Change {
     }
   }
 
+  /// A node has its item again, which says those itself.
+  func dropPending(on node: Node) throws(MarfaError) {
+    for name in [PendingAttribute.tags, PendingAttribute.comment, PendingAttribute.url] { _ = try take(name, of: node) }
+  }
+
   private func take(_ name: [UInt8], of node: Node) throws(MarfaError) -> [UInt8]? {
     guard let value = try connection.attribute(node.number, name) else { return nil }
     try connection.run("DELETE FROM attributes WHERE node = ?1 AND name = ?2") {

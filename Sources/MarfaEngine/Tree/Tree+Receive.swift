@@ -12,8 +12,10 @@ extension Tree.Change {
     // A hydration is what the server has now: one that was restored from a backup has older versions.
     if seen == nil, let before, before.item.version > row.version { return }
     let full = FullItem(row, before: before)
-    if !waiting, let before, before.item.version > row.version {
-      try keepLostVersion(of: before.item, before: full.item)
+    if let before, before.item.blob != full.item.blob {
+      // A version names one content, and a later one is never followed by an earlier.
+      let isSetBack = try before.item.version >= row.version ? true : connection.isServerBehind()
+      if isSetBack { try keepLostVersion(of: before.item, before: full.item) }
     }
     guard waiting || slice.holds(type: row.type, tier: row.tier) || shown?.item.pinned == true else {
       return try forget(row.id, purged: false)
@@ -85,6 +87,7 @@ extension Tree.Change {
       node.item = item.id
       node.local = false
       try connection.updateNode(node)
+      try dropPending(on: node)
       try takeUp(full, in: node)
       tree.notify([.attributes(node.number)], in: self)
     } else {
@@ -237,7 +240,7 @@ extension Connection {
   }
 
   /// Edges about which a write waits, moved or taken away here, and which join this item on the server.
-  fileprivate func servedEdges(touching id: ItemID) throws(MarfaError) -> [EdgeID] {
+  func servedEdges(touching id: ItemID) throws(MarfaError) -> [EdgeID] {
     try all(
       """
       SELECT id FROM served WHERE json_extract(row, '$.source') = ?1

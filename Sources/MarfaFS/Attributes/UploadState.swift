@@ -87,7 +87,9 @@ struct UploadState: Equatable {
     }
     guard facts.item != nil else {
       return UploadState(
-        "local", "its name, or its folder's, says that it is a program's own: it stays on this device")
+        "local",
+        "it stays on this device, for its name or its folder's, or because it was left here; moved to an ordinary name it is sent"
+      )
     }
     guard
       let (write, position) = facts.upload.map({ ($0, facts.uploadPosition) })

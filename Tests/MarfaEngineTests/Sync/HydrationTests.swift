@@ -78,17 +78,20 @@ struct HydrationTests {
     try catchUp([
       Wire.row(Wire.item(id: Wire.id)), #"{"item":\#(Wire.item(id: kept, version: "\"3\"")),"metadata":{}}"#,
     ])
-    #expect(try copy.names() == ["Kept", "T"], "\(other) and \(gone) are dropped")
+    // No event took the others away: they are left here, on this device only.
+    #expect(try copy.names() == ["Gone", "Kept", "Other", "T"], "\(other) and \(gone)")
+    #expect(try copy.status().leftBehind == 2)
     #expect(try copy.names("Kept") == ["f"], "\(photo)")
     #expect(try copy.status().passedOver == 1)
     #expect(try copy.hydration() == .complete)
     // One that does not even say which it is may be any of those that did not come.
     try catchUp([#"{"item":{"title":"?"},"metadata":{}}"#, "7"])
-    #expect(try copy.names() == ["Kept", "T"])
+    #expect(try copy.names() == ["Gone", "Kept", "Other", "T"])
     #expect(try copy.status().passedOver == 2)
     try copy.hydrateAgain()
     try eventually("all is well again") {
-      try copy.names() == ["Gone", "Kept", "Other"] && copy.status().passedOver == 0
+      try copy.names() == ["Gone", "Kept", "Other", "T"] && copy.status().passedOver == 0
+        && copy.status().leftBehind == 1
     }
     shared.expectNoViolations()
   }

@@ -142,7 +142,9 @@ struct RehydrationTests {
     let number = try copy.node(at: "later 3")?.number
     try shared.server.restoreSnapshot()
     shared.server.cutStreams()
-    try eventually("it is what the server has", seconds: 30) { try copy.names() == ["Sicily"] }
+    try eventually("it is what the server has", seconds: 30) {
+      try copy.names() == ["Sicily", "lost"] && copy.status().leftBehind == 1
+    }
     #expect(try copy.items.get(try #require(ItemID(trip)))?.version == 1)
     #expect(try copy.node(at: "Sicily")?.number == number)
     shared.expectNoViolations()
@@ -170,13 +172,15 @@ struct RehydrationTests {
     let number = try copy.node(at: "after/deep/only.txt")?.number
     try shared.server.restoreSnapshot()
     shared.server.cutStreams()
-    let left = ["after/", "after/deep/", "after/deep/only.txt", "before/", "before/new.txt", "before/old.txt"]
+    let left = [
+      "after/", "after/deep/", "after/deep/only.txt", "after/empty/", "before/", "before/new.txt", "before/old.txt",
+    ]
     try eventually("it is what the server has, and what it had: \(copy.paths())", seconds: 30) {
       try copy.hydration() == .complete && copy.paths().sorted() == left
     }
     #expect(try copy.node(at: "after/deep/only.txt")?.number == number)
     #expect(try copy.text("after/deep/only.txt") == "the only copy")
-    #expect(try copy.status().leftBehind == 4)
+    #expect(try copy.status().leftBehind == 5)
     #expect(try copy.facts(ofFile: #require(number))?.isLeftBehind == true)
     try checkInvariants(copy)
     // Anew under another name.
@@ -187,7 +191,7 @@ struct RehydrationTests {
     let other = try shared.connected()
     #expect(
       try other.paths().sorted() == [
-        "again/", "again/deep/", "again/deep/only.txt", "before/", "before/again.txt", "before/old.txt",
+        "again/", "again/deep/", "again/deep/only.txt", "again/empty/", "before/", "before/again.txt", "before/old.txt",
       ])
     shared.expectNoViolations()
     try checkInvariants(copy)
@@ -306,7 +310,7 @@ struct RehydrationTests {
       try copy.hydration() == .complete && copy.isAt(head) && copy.status().leftBehind == 1
         && copy.paths().filter { $0 != kept }.sorted() == paths
     }
-    try copy.drained()
+    try eventually("the queue is empty: \(copy.queueText)") { try copy.queue.writes().isEmpty }
     #expect(try paths.map { try copy.id(at: $0) } == ids)
     #expect(try copy.text("after/deep/only") == "the only copy")
     let hash = try #require(try copy.item(at: "after/moved")?.blob)
@@ -327,6 +331,64 @@ struct RehydrationTests {
     let began = Monotonic.now
     copy.close()
     #expect(Monotonic.now - began < 10_000_000_000)
+  }
+
+  @Test(
+    "keeps beside a file what a server that was set back had taken of it, whatever waits, and whatever it was brought to since",
+    arguments: ["renamed here", "written elsewhere"])
+  func laterBytes(_ meanwhile: String) throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try copy.write("d.txt", "draft")
+    try copy.drained()
+    try shared.server.takeSnapshot()
+    try copy.write("d.txt", "the finished text")
+    try copy.mkdir("more")
+    try copy.drained()
+    let head = shared.server.head
+    try eventually("it followed") { try copy.isAt(head) }
+    try copy.queue.pause()
+    if meanwhile == "renamed here" { try copy.move("d.txt", "e.txt") }
+    try shared.server.restoreSnapshot()
+    if meanwhile == "written elsewhere" {
+      let id = try "\(copy.id(at: "d.txt"))"
+      try shared.server.change { device in
+        let hash = try device.putBlob(Array("from another".utf8), mime: "text/plain")
+        _ = try device.updateItem(id, ["blob_ref": .string(hash)])
+      }
+    }
+    shared.server.cutStreams()
+    let kept =
+      meanwhile == "renamed here" ? "e (before the server was set back).txt" : "d (before the server was set back).txt"
+    try eventually("it is kept: \(copy.paths())", seconds: 30) { try copy.paths().contains(kept) }
+    #expect(try copy.text(kept) == "the finished text")
+    try eventually("they are counted") { try copy.status().leftBehind == 2 }
+  }
+
+  @Test("leaves here what its list does not have and no event took away, and with it what was said of a file")
+  func untold() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try shared.server.takeSnapshot()
+    try copy.mkdir("N")
+    try copy.write("N/thesis.txt", "months of work")
+    try copy.items.addTag(copy.id(at: "N/thesis.txt"), "mine")
+    try copy.drained()
+    let head = shared.server.head
+    try eventually("it followed") { try copy.isAt(head) }
+    try shared.server.restoreSnapshot()
+    while shared.server.head <= head { try shared.server.change { _ = try $0.createNote("of another device") } }
+    shared.server.cutStreams()
+    let next = shared.server.head
+    try eventually("it follows, and has not noticed") { try copy.isAt(next) && copy.serverStatus?.isOnline == true }
+    try copy.hydrateAgain()
+    try eventually("it is left here: \(copy.paths())", seconds: 30) { try copy.status().leftBehind == 2 }
+    #expect(try copy.text("N/thesis.txt") == "months of work")
+    try copy.move("N", "again")
+    try copy.drained()
+    #expect(try copy.item(at: "again/thesis.txt")?.tags == ["mine"])
+    shared.expectNoViolations()
+    try checkInvariants(copy)
   }
 
   @Test("runs again at once when a person wants it, though no event comes")

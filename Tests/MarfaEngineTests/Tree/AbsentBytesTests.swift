@@ -112,4 +112,20 @@ struct RefusedBytesTests {
     #expect(try copy.store.read { (connection) throws(MarfaError) in try connection.evictable() }.isEmpty)
     #expect(throws: MarfaError.file(.notPermitted)) { try copy.blobs.letGo(hash) }
   }
+
+  @Test("stay beside the file when it is given up")
+  func givenUp() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try copy.write("k.txt", "v1")
+    try copy.drained()
+    shared.server.faults.add(Fault(.refuse(status: 422), method: "PATCH", path: "/items", count: nil))
+    try copy.write("k.txt", "typed by hand")
+    try eventually("it is refused") { try copy.queue.writes().contains { $0.state == .refused } }
+    let write = try #require(try copy.queue.writes().first { $0.state == .refused })
+    try copy.queue.discard(write.id)
+    #expect(try copy.text("k (not sent).txt") == "typed by hand")
+    #expect(try copy.queue.writes().isEmpty, "\(copy.queueText)")
+    try checkInvariants(copy)
+  }
 }
