@@ -135,6 +135,8 @@ final class LiveTransfer {
   /// Says the end. The handle is out of libcurl's hands.
   func end(_ result: Result<Void, NetworkFailure>) {
     isEnded = true
+    gathered?.deallocate()
+    gathered = nil
     handler.end(result)
   }
 
@@ -204,7 +206,7 @@ final class LiveTransfer {
       case .stop: return 0
       }
     }
-    let gathered = gathered ?? .allocate(byteCount: Self.mostGathered, alignment: 64)
+    let gathered = gathered ?? .allocate(byteCount: Self.mostGathered, alignment: 16)
     self.gathered = gathered
     UnsafeMutableRawBufferPointer(rebasing: gathered[gatheredCount...]).copyMemory(from: bytes)
     gatheredCount += bytes.count
