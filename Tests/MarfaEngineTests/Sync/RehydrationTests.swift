@@ -6,6 +6,14 @@ import Testing
 
 @Suite("A hydration")
 struct RehydrationTests {
+  /// All that waits has been sent, and all that was told of it has been heard; answers the head of the log.
+  private func caughtUp(_ shared: Shared, _ copy: WorkingCopy) throws -> Int64 {
+    try copy.drained()
+    let head = shared.server.head
+    try eventually("it followed") { try copy.isAt(head) }
+    return head
+  }
+
   @Test("brings more edges than a row has room for")
   func manyEdges() throws {
     let shared = try Shared()
@@ -204,9 +212,7 @@ struct RehydrationTests {
     try shared.server.takeSnapshot()
     try copy.mkdir("trip")
     for name in ["tagged", "renamed", "written", "left"] { try copy.write("trip/\(name)", "old \(name)") }
-    try copy.drained()
-    let head = shared.server.head
-    try eventually("it followed") { try copy.isAt(head) }
+    _ = try caughtUp(shared, copy)
     try copy.queue.pause()
     try copy.items.addTag(copy.id(at: "trip/tagged"), "t")
     try copy.move("trip/renamed", "trip/moved")
@@ -245,9 +251,7 @@ struct RehydrationTests {
     try shared.server.takeSnapshot()
     try copy.mkdir("trip")
     for name in ["tagged", "renamed", "written", "left"] { try copy.write("trip/\(name)", "old \(name)") }
-    try copy.drained()
-    var head = shared.server.head
-    try eventually("it followed") { try copy.isAt(head) }
+    var head = try caughtUp(shared, copy)
     try shared.server.restoreSnapshot()
     if log != "log ends before the cursor" {
       while shared.server.head <= head {
@@ -288,9 +292,7 @@ struct RehydrationTests {
     try copy.write("before/new", "new")
     try copy.write("before/old", "newer")
     try copy.move("before/old", "after/moved")
-    try copy.drained()
-    let head = shared.server.head
-    try eventually("it followed") { try copy.isAt(head) }
+    let head = try caughtUp(shared, copy)
     let paths = try copy.paths().sorted()
     let ids = try paths.map { try copy.id(at: $0) }
     try shared.server.takeSnapshot("late")
@@ -344,9 +346,7 @@ struct RehydrationTests {
     try shared.server.takeSnapshot()
     try copy.write("d.txt", "the finished text")
     try copy.mkdir("more")
-    try copy.drained()
-    let head = shared.server.head
-    try eventually("it followed") { try copy.isAt(head) }
+    _ = try caughtUp(shared, copy)
     try copy.queue.pause()
     if meanwhile == "renamed here" { try copy.move("d.txt", "e.txt") }
     try shared.server.restoreSnapshot()
@@ -373,9 +373,7 @@ struct RehydrationTests {
     try copy.mkdir("N")
     try copy.write("N/thesis.txt", "months of work")
     try copy.items.addTag(copy.id(at: "N/thesis.txt"), "mine")
-    try copy.drained()
-    let head = shared.server.head
-    try eventually("it followed") { try copy.isAt(head) }
+    let head = try caughtUp(shared, copy)
     try shared.server.restoreSnapshot()
     while shared.server.head <= head { try shared.server.change { _ = try $0.createNote("of another device") } }
     shared.server.cutStreams()
