@@ -252,6 +252,8 @@ struct RehydrationTests {
     try copy.mkdir("trip")
     for name in ["tagged", "renamed", "written", "left"] { try copy.write("trip/\(name)", "old \(name)") }
     var head = try caughtUp(shared, copy)
+    // The stream, which ends with the old log, is not opened again before the writes are refused.
+    shared.server.faults.add(Fault(.refuse(status: 503), path: "/events", count: nil))
     try shared.server.restoreSnapshot()
     if log != "log ends before the cursor" {
       while shared.server.head <= head {
@@ -261,6 +263,10 @@ struct RehydrationTests {
     try copy.write("trip/written", "new")
     try copy.items.addTag(copy.id(at: "trip/tagged"), "t")
     try copy.move("trip/renamed", "trip/moved")
+    try eventually("they are refused: \(copy.queueText)") {
+      try copy.queue.counts().waiting == 0 && copy.queue.writes().count { $0.state == .refused } == 3
+    }
+    shared.server.faults.removeAll()
     // What the server refused is put back, but for bytes.
     let paths = ["trip/", "trip/left", "trip/renamed", "trip/tagged", "trip/written"]
     try eventually("it is noticed: \(copy.queueText)", seconds: 30) {
