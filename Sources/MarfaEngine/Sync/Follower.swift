@@ -256,10 +256,7 @@ final class Follower: Sendable {
           return (waiting.events, waiting.end, waiting.isPaused)
         } ?? ([], nil, false)
       if state.read({ $0.isOver }) { return .over }
-      if let ending = try apply(events) { return ending }
-      if events.contains(where: { if case .streamLive = $0.content { true } else { false } }) {
-        drain.noteSearched(sought)
-      }
+      if let ending = try apply(events, sought) { return ending }
       if isPaused { transfer.resume() }
       switch end {
       case nil: break
@@ -271,8 +268,9 @@ final class Follower: Sendable {
     }
   }
 
-  /// Applies what came, a few hundred to a transaction; answers how the stream ended, when an event says so.
-  private func apply(_ events: [ServerEvent]) throws(MarfaError) -> Ending? {
+  /// Applies what came, a few hundred to a transaction; answers how the stream ended, when an event says so. `sought`: the
+  /// rows that this stream tells of by the time it is live, if they are gone.
+  private func apply(_ events: [ServerEvent], _ sought: Set<ItemID>) throws(MarfaError) -> Ending? {
     var rest = events[...]
     while !rest.isEmpty {
       let piece = rest.prefix { !$0.endsStream }.prefix(200)
@@ -280,7 +278,10 @@ final class Follower: Sendable {
         try copy.apply(Array(piece))
         if state.read({ $0.isLive }), piece.contains(where: \.bringsBytes) { copy.fetcher.learnSizes(isNews: true) }
         rest = rest.dropFirst(piece.count)
-        if piece.contains(where: { if case .streamLive = $0.content { true } else { false } }) { goLive() }
+        if piece.contains(where: { if case .streamLive = $0.content { true } else { false } }) {
+          goLive()
+          drain.noteSearched(sought)
+        }
         continue
       }
       guard let event = rest.first else { break }
