@@ -329,6 +329,23 @@ extension Connection {
     ).compactMap { $0 }
   }
 
+  /// The items of a directory whose names may be numbered ones of this name, the oldest first.
+  func numberedNames(of name: FileName, in parent: Int64) throws(MarfaError) -> [(name: FileName, item: ItemID)] {
+    // Between ` (` and what sorts after every ` (…`; a name that is cut begins otherwise, and keeps its number.
+    let prefix = name.stem
+    return try all(
+      """
+      SELECT e.name, n.item FROM entries e JOIN nodes n ON n.number = e.node
+      WHERE e.parent = ?1 AND e.name > ?2 AND e.name < ?3 AND n.item IS NOT NULL ORDER BY e.number LIMIT 100
+      """,
+      {
+        $0.int(1, parent)
+        $0.blob(2, prefix + Array(" (".utf8))
+        $0.blob(3, prefix + Array(" )".utf8))
+      }, { row in row.itemID(1).map { (FileName(stored: row.blob(0)), $0) } }
+    ).compactMap { $0 }
+  }
+
   /// The items of a directory's files that have other names too.
   func itemsOfSeveralNames(in parent: Int64) throws(MarfaError) -> [ItemID] {
     try all(

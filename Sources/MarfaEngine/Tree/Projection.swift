@@ -175,8 +175,26 @@ extension Tree.Change {
     guard wanted != FileName.showing(title: old, type: item.type, id: item.id) else { return }
     for place in try connection.entries(of: node.number) where place.name != wanted {
       let name = try connection.freeName(place.parent, wanted)
-      try connection.renameEntry(place.parent, place.name, to: name)
-      tree.notify([.entry(parent: place.parent, name: place.name), .entry(parent: place.parent, name: name)], in: self)
+      try rename(place.parent, place.name, to: name)
+      try passOn(place.name, in: place.parent)
+    }
+  }
+
+  private func rename(_ directory: Int64, _ old: FileName, to new: FileName) throws(MarfaError) {
+    try connection.renameEntry(directory, old, to: new)
+    tree.notify([.entry(parent: directory, name: old), .entry(parent: directory, name: new)], in: self)
+  }
+
+  /// A name is free, not by what was done here: the oldest of those that are numbered because of it has it now. The one
+  /// that follows may have come before this one went.
+  private func passOn(_ name: FileName, in directory: Int64) throws(MarfaError) {
+    // Nobody sees what hangs there, and each gets its name anew when it leaves.
+    guard directory != Node.incoming, try connection.child(directory, name) == nil else { return }
+    for place in try connection.numberedNames(of: name, in: directory) {
+      guard let item = try connection.item(place.item),
+        name == FileName.showing(title: item.title, type: item.type, id: item.id)
+      else { continue }
+      return try rename(directory, place.name, to: name)
     }
   }
 
@@ -204,6 +222,7 @@ extension Tree.Change {
       try connection.addLinks(node.number, -1, at: now)
       try connection.touch(directory, at: now)
       tree.notify([.entry(parent: directory, name: place.name), .node(directory)], in: self)
+      try passOn(place.name, in: directory)
     }
   }
 }

@@ -164,6 +164,60 @@ struct FollowedEventTests {
     try checkInvariants(copy)
   }
 
+  @Test("gives a name back to the one that came under it before the older one went, and to no other")
+  func passedOn() throws {
+    try withCopy { copy in
+      let ids = (0..<4).map { _ in ItemID.mint() }
+      let edge = EdgeID.mint()
+      try copy.apply([
+        event("1", "item.created", .item(row(ids[0], "Sicily", version: 1))),
+        event("2", "item.created", .item(row(ids[1], "Sicily", version: 1))),
+        event("3", "item.created", .item(row(ids[2], "Sicily", version: 1))),
+        event("4", "item.created", .item(row(ids[3], "Sicily (4)", version: 1))),
+      ])
+      #expect(try copy.names() == ["Sicily", "Sicily (2)", "Sicily (3)", "Sicily (4)"])
+      // In the bin.
+      try copy.apply([event("5", "item.deleted", .item(row(ids[0], "Sicily", version: 1, state: .trashed)))])
+      #expect(try copy.names() == ["Sicily", "Sicily (3)", "Sicily (4)"])
+      #expect(try copy.item(at: "Sicily")?.id == ids[1])
+      // Called something else.
+      try copy.apply([event("6", "item.updated", .item(row(ids[1], "Malta", version: 2)))])
+      #expect(try copy.names() == ["Malta", "Sicily", "Sicily (4)"])
+      #expect(try copy.item(at: "Sicily")?.id == ids[2])
+      // Gone to another place, where nobody has its name; and what a person called so is called so.
+      try copy.apply([event("7", "edge.created", self.edge(edge, ids[1], ids[2]))])
+      #expect(try copy.paths() == ["Malta/", "Malta/Sicily/", "Sicily (4)/"])
+    }
+  }
+
+  @Test("of a file that was removed and made anew shows one file of that name, in whatever order it is heard")
+  func removedAndMade() throws {
+    let shared = try Shared()
+    let (copy, other) = (try shared.connected(), try shared.connected())
+    try copy.write("a.txt", "old")
+    try copy.mkdir("D")
+    try copy.write("D/a.txt", "old")
+    try copy.drained()
+    try eventually("they are there") { try other.paths() == ["D/", "D/a.txt", "a.txt"] }
+    // The removals are answered last.
+    shared.server.faults.add(Fault(.delay(seconds: 0.5), method: "DELETE", count: nil))
+    for path in ["a.txt", "D/a.txt"] {
+      try copy.unlink(path)
+      try copy.write(path, "new")
+    }
+    try copy.drained()
+    let head = shared.server.head
+    try eventually("it heard") { try other.isAt(head) }
+    #expect(try other.paths() == ["D/", "D/a.txt", "a.txt"])
+    #expect(try copy.paths() == ["D/", "D/a.txt", "a.txt"])
+    for path in ["a.txt", "D/a.txt"] {
+      #expect(try other.node(at: path)?.item == copy.node(at: path)?.item)
+      #expect(try other.node(at: path)?.blob == BlobHash(of: Array("new".utf8)))
+    }
+    shared.expectNoViolations()
+    try checkInvariants(other)
+  }
+
   @Test("is heard to the end, however often the stream breaks off")
   func cut() throws {
     let shared = try Shared()
