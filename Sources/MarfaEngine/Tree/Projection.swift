@@ -94,6 +94,10 @@ extension Tree.Change {
     for other in try connection.edges(to: held, type: Edge.parentOf) where other.id != edge { try show(other) }
   }
 
+  /// A program here took a directory out of another, or out of what is in it: an edge that would have closed a ring there
+  /// is shown.
+  func reconsider(above directory: Node) throws(MarfaError) { try reconsider(topmost(of: directory.number)) }
+
   /// The item of the directory that stands in the root and has this one in it.
   private func topmost(of directory: Int64) throws(MarfaError) -> ItemID? {
     var current = directory

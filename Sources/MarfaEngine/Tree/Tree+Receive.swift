@@ -43,11 +43,17 @@ extension Tree.Change {
     if purged {
       // Before its edges go: a file that is being written here stays where they have it.
       if !waits { try hide(id) }
+      // Bytes that wait to be given to it will be refused, and stay where they are.
+      let stays = waits ? try connection.hasBytesWaiting(of: id) : false
       // The edges at both ends went with it. One about which a write waits is shown until that is answered; what counts
       // is what it joins on the server, for the write may be to join others.
       let drawn = try connection.edges(touching: id).map(\.id)
       for edge in Set(try drawn + connection.servedEdges(touching: id)) {
         if let served = try connection.servedEdge(edge)?.edge, served.source != id, served.target != id { continue }
+        if stays, try connection.edge(edge)?.source == id, try !connection.hasWrites(about: edge) {
+          try connection.deleteEdgeRow(edge)
+          continue
+        }
         try forget(edge)
       }
     }

@@ -86,10 +86,14 @@ extension Tree.Change {
     try connection.deleteNode(node.number)
   }
 
-  /// A file's last name is gone: its edges go, then the item.
+  /// A file's last name is gone, and its item goes into the bin. The edges that the server has stay, so that it stands
+  /// where it stood when it is restored; others are taken back.
   func dropFileItem(_ item: ItemID) throws(MarfaError) {
     let blob = try connection.item(item)?.blob
-    for edge in try connection.edges(from: item, type: Edge.attachedTo) { try outbox.deleteEdge(edge.id) }
+    for edge in try connection.edges(from: item, type: Edge.attachedTo) {
+      let waits = try connection.hasWrites(about: edge.id)
+      if edge.version == 0 || waits { try outbox.deleteEdge(edge.id) }
+    }
     try outbox.deleteItem(item)
     if let blob { try tree.blobs.release(blob, in: connection) }
   }

@@ -86,6 +86,7 @@ extension Tree.Change {
       try placeChanged(&node, from: from, name, to: to, newName)
     }
     try connection.updateNode(node)
+    if node.kind == .directory, from.number != to.number { try reconsider(above: from) }
     return gone
   }
 
@@ -110,6 +111,10 @@ extension Tree.Change {
     second.ctime = now
     try placeChanged(&second, from: to, newName, to: from, name)
     try connection.updateNode(second)
+    if from.number != to.number {
+      try reconsider(above: from)
+      try reconsider(above: to)
+    }
   }
 
   private func refuseLoop(moving node: Node, into directory: Node) throws(MarfaError) {

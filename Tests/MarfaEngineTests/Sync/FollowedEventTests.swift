@@ -135,6 +135,23 @@ struct FollowedEventTests {
     }
   }
 
+  @Test("is shown once a program here takes away what kept it from being shown")
+  func ringOpenedHere() throws {
+    try withCopy { copy in
+      let (trip, day) = (ItemID.mint(), ItemID.mint())
+      try copy.apply([
+        event("1", "item.created", .item(row(trip, "Sicily", version: 1))),
+        event("2", "item.created", .item(row(day, "Monday", version: 1))),
+      ])
+      try copy.move("Monday", "Sicily/Monday")
+      // The other way about, elsewhere and first.
+      try copy.apply([event("3", "edge.created", edge(.mint(), day, trip))])
+      #expect(try copy.paths() == ["Sicily/", "Sicily/Monday/"])
+      try copy.move("Sicily/Monday", "Monday")
+      #expect(try copy.paths() == ["Monday/", "Monday/Sicily/"])
+    }
+  }
+
   @Test("moves a child by its edge, and drops edges at both ends with what is purged")
   func edges() throws {
     let shared = try Shared()

@@ -87,21 +87,31 @@ struct WrittenHereTests {
     try checkInvariants(copy)
   }
 
-  @Test("and went into the bin elsewhere before that was sent keeps its bytes here")
-  func trashedElsewhere() throws {
+  enum Going: CaseIterable { case trashed, purged, removed }
+
+  @Test("and went elsewhere before that was sent keeps its bytes here, where they were", arguments: Going.allCases)
+  func goneElsewhere(_ going: Going) throws {
     let shared = try Shared()
     let (copy, id) = try file(shared)
     try copy.queue.pause()
     let staged = try copy.open("Sicily/a.txt")
     try staged.append(Array("ours".utf8))
     try copy.close(staged)
-    try shared.server.change { try $0.trash(id) }
+    switch going {
+    case .trashed: try shared.server.change { try $0.trash(id) }
+    case .purged: try shared.server.change { try $0.purge(id) }
+    case .removed:
+      let other = try shared.connected()
+      try other.unlink("Sicily/a.txt")
+      try other.drained()
+    }
     let head = shared.server.head
     try eventually("it heard") { try copy.isAt(head) }
-    #expect(try copy.names("Sicily") == ["a.txt"])
+    #expect(try copy.paths() == ["Sicily/", "Sicily/a.txt"])
     try copy.queue.resume()
     try copy.drained()
     #expect(try copy.queue.writes().map(\.state) == [.refused])
+    #expect(try copy.paths() == ["Sicily/", "Sicily/a.txt"])
     #expect(try copy.text("Sicily/a.txt") == "ours")
     #expect(try copy.node(at: "Sicily/a.txt")?.item == nil)
     shared.expectNoViolations()

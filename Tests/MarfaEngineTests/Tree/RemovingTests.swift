@@ -38,7 +38,7 @@ struct FileRemovedTests {
     }
   }
 
-  @Test("that the server has loses its edge and goes to the bin")
+  @Test("that the server has goes to the bin, and stands where it stood when it comes back")
   func answered() throws {
     try withScratch { scratch in
       try scratch.mkdir("D")
@@ -46,10 +46,13 @@ struct FileRemovedTests {
       try scratch.answer()
       let id = try #require(try scratch.item("D/f")?.id)
       try scratch.unlink("D/f")
-      #expect(try scratch.queue() == ["1 detach \"f\" from \"D\"", "2 trash \"f\""])
+      #expect(try scratch.queue() == ["1 trash \"f\""])
       #expect(try scratch.copy.items.get(id)?.state == .trashed)
       try scratch.answer()
       #expect(try scratch.list("D") == [])
+      try scratch.copy.items.restore(id)
+      #expect(try scratch.list("D") == ["f"])
+      try scratch.answer()
     }
   }
 
@@ -75,7 +78,7 @@ struct FileRemovedTests {
       try scratch.write("D/f", "two")
       let hash = try #require(try scratch.item("D/f")?.blob)
       try scratch.unlink("D/f")
-      #expect(try scratch.queue() == ["1 detach \"f\" from \"D\"", "2 trash \"f\""])
+      #expect(try scratch.queue() == ["1 trash \"f\""])
       scratch.copy.tree.settle()
       #expect(!isThere(scratch.copy.blobStore.files.held(hash)))
       try scratch.answer()
@@ -209,8 +212,7 @@ struct DirectoryRemovedTests {
       try scratch.rmdir("A")
       #expect(
         try scratch.queue() == [
-          "1 detach \"f\" from \"B\"", "2 trash \"f\"", "3 trash \"B\"", "4 detach \"g\" from \"A\"", "5 trash \"g\"",
-          "6 trash \"A\" <- 3",
+          "1 trash \"f\"", "2 trash \"B\"", "3 trash \"g\"", "4 trash \"A\" <- 2",
         ])
       try scratch.answer()
       #expect(try scratch.copy.status().files == 0)
