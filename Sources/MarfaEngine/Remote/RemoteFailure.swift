@@ -28,7 +28,9 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
       let (all, part) = (Array(words.utf8), Array(part.utf8))
       return all.indices.contains { all[$0...].starts(with: part) }
     }
-    if says("wrong version number") || says("packet length too long") { return "; is its address http://?" }
+    // The last: it closed in the middle of the greeting, as one that does not understand it may.
+    let plain = ["wrong version number", "packet length too long", "SSL_connect: SSL_ERROR_SYSCALL"]
+    if plain.contains(where: says) { return "; is its address http://?" }
     return says("HTTP/0.9") ? "; is its address https://?" : ""
   }
 

@@ -79,6 +79,9 @@ struct TLSTests {
     defer { plain.stop() }
     let found = try #require(failure("https" + plain.url.dropFirst("http".count), authorities: nil))
     #expect("\(RemoteFailure(found))".contains("is its address http://?"), "\(found)")
+    #expect(
+      "\(RemoteFailure.unreachable("OpenSSL SSL_connect: SSL_ERROR_SYSCALL in connection to h:1"))".contains(
+        "is its address http://?"))
     #expect("\(RemoteFailure.notTheServers(status: 400, retryAfter: nil))".contains("is its address https://?"))
     #expect("\(RemoteFailure.unreachable("Received HTTP/0.9 when not allowed"))".contains("is its address https://?"))
     #expect(
