@@ -22,6 +22,20 @@ extension Tree.Change {
     }
     try connection.setServed(row.id, waiting ? full : nil)
     try render(row.id, waiting ? try connection.overlaid(row.id, over: full) : full, was: shown, seen: seen)
+    if waiting, seen != nil { try rebase(try connection.queue(about: row.id), onto: row.version) }
+  }
+
+  /// A server that was set back has an older version than waiting edits are of: they are edits of what it has now, and those
+  /// that it would not settle for that go anew.
+  private func rebase(_ writes: [QueuedWrite], onto version: Int64) throws(MarfaError) {
+    for write in writes where write.state == .queued || write.state == .blocked {
+      guard let base = write.baseVersion, base > version, version > 0 else { continue }
+      if write.hasGoneOut { try release(write) }
+      try connection.run("UPDATE writes SET base_version = ?2 WHERE number = ?1") {
+        $0.int(1, write.id.number)
+        $0.int(2, version)
+      }
+    }
   }
 
   /// Takes an item's tags and extensions.
@@ -165,6 +179,7 @@ extension Tree.Change {
     let full = FullEdge(edge: row.edge, rest: row.rest)
     try connection.setServed(row.id, waiting ? full : nil)
     try render(row.id, waiting ? try connection.overlaid(row.id, over: full) : full, was: shown, seen: seen)
+    if waiting, seen != nil { try rebase(try connection.queue(about: row.id), onto: row.version) }
     // One of the same ends that waits to be drawn, or was refused because of this one, is drawn.
     for write in try connection.creates(ofEdgeLike: row.edge) {
       guard let write = try connection.queuedWrite(write) else { continue }

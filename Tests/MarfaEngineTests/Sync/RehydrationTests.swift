@@ -371,6 +371,54 @@ struct RehydrationTests {
     try eventually("they are counted") { try copy.status().leftBehind == 2 }
   }
 
+  @Test(
+    "sends edits of versions that a server that was set back knows no more as edits of what it has",
+    arguments: ["wait meanwhile", "go out before that is noticed"])
+  func editsOfLostVersions(_ meanwhile: String) throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    for name in ["A", "B"] { try copy.mkdir(name) }
+    try copy.mkdir("A/moved")
+    try copy.write("d.txt", "draft")
+    try copy.drained()
+    try shared.server.takeSnapshot()
+    try copy.write("d.txt", "the finished text")
+    try copy.move("A/moved", "B/moved")
+    try copy.mkdir("more")
+    _ = try caughtUp(shared, copy)
+    let edits = {
+      try copy.write("d.txt", "the text after that")
+      try copy.move("B/moved", "A/moved")
+      try copy.move("A/moved", "B/moved again")
+    }
+    if meanwhile == "wait meanwhile" {
+      try copy.queue.pause()
+      try edits()
+      try shared.server.restoreSnapshot()
+      shared.server.cutStreams()
+    } else {
+      shared.server.faults.add(Fault(.refuse(status: 503), path: "/events", count: nil))
+      try shared.server.restoreSnapshot()
+      try edits()
+      try eventually("the server would not settle them") {
+        try copy.queue.writes().map(\.state) == [.blocked, .blocked]
+      }
+      shared.server.faults.removeAll()
+    }
+    try eventually("it is noticed", seconds: 30) {
+      try copy.hydration() == .complete && copy.isAt(shared.server.head) && copy.status().leftBehind > 0
+    }
+    try copy.queue.resume()
+    try copy.drained()
+    #expect(try copy.queue.writes().isEmpty, "\(copy.queueText)")
+    #expect(try copy.text("d.txt") == "the text after that")
+    let other = try shared.connected()
+    #expect(try other.paths().sorted() == ["A/", "B/", "B/moved again/", "d.txt"])
+    #expect(try other.node(at: "d.txt")?.blob == BlobHash(of: Array("the text after that".utf8)))
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
   @Test("leaves here what its list does not have and no event took away, and with it what was said of a file")
   func untold() throws {
     let shared = try Shared()
