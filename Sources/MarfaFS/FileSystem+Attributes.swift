@@ -5,7 +5,8 @@ extension FileSystem {
   func getattr(node: UInt64, handle: UInt64?, reply: consuming AttributeReply) {
     do throws(MarfaError) {
       let stored = try tree.node(number(node))
-      let known = stored?.kind == .directory ? stored : files.find(node).map { $0.overlay(stored) } ?? stored
+      let file = stored == nil ? files.last(node) : stored?.kind == .directory ? nil : files.find(node)
+      let known = file.map { $0.overlay(stored) } ?? stored
       guard let known else { return reply.fail(.stale) }
       if known.kind == .file, known.size == nil, copy.blobs.canFetch, case .blob(let hash) = known.content {
         return getattr(known, sizeOf: hash, reply)

@@ -20,7 +20,7 @@ extension FileSystem {
       var names: [UInt8] = []
       // Of links, pipes and the like the kernel lets nobody read these (xattr(7)): a name listed would be an error to
       // whoever copies the attributes.
-      if case .file(let facts, _) = try known(of: number(node)), facts.node.kind == .special {
+      if case .file(let facts, _) = try known(of: node), facts.node.kind == .special {
         return reply.value(UnsafeRawBufferPointer(start: nil, count: 0), asked: size)
       }
       let ours = try attributes(of: node).values.map { Array($0.name.utf8) }
@@ -30,6 +30,7 @@ extension FileSystem {
       reply.value(bytes.buffer, asked: size)
       withExtendedLifetime(bytes) {}
     } catch {
+      if error.errno == .noData { return reply.value(UnsafeRawBufferPointer(start: nil, count: 0), asked: size) }
       reply.fail(error.errno)
     }
   }
@@ -48,8 +49,7 @@ extension FileSystem {
 
   /// What our attributes of a node say now.
   private func attributes(of node: UInt64) throws(MarfaError) -> NodeAttributes {
-    let number = number(node)
-    switch try known(of: number) {
+    switch try known(of: node) {
     case .root(let status): return NodeAttributes(root: status, server: copy.serverStatus)
     case .directory(let facts): return NodeAttributes(directory: facts, store: copy.path)
     case .file(let facts, let origin):
@@ -63,8 +63,9 @@ extension FileSystem {
     }
   }
 
-  /// What the store says of a node.
-  private func known(of number: Int64) throws(MarfaError) -> KnownFacts {
+  /// What the store says of a node. `ENODATA` of one that is open and has no name any more.
+  private func known(of node: UInt64) throws(MarfaError) -> KnownFacts {
+    let number = number(node)
     // Counted before the store is read: what is committed meanwhile makes this stale, never fresh.
     let commits = try copy.settledCommits()
     if let known = facts.find(number, commits: commits) { return known }
@@ -75,7 +76,9 @@ extension FileSystem {
       guard let facts = try copy.facts(ofDirectory: number) else { throw .file(.stale) }
       known = .directory(facts)
     } else {
-      guard let facts = try copy.facts(ofFile: number) else { throw .file(.stale) }
+      guard let facts = try copy.facts(ofFile: number) else {
+        throw .file(files.last(node) == nil ? .stale : .noData)
+      }
       known = .file(facts, origin: try copy.knownOrigin())
     }
     if !copy.isReader { facts.keep(known, of: number, commits: commits) }

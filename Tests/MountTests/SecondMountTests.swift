@@ -75,6 +75,26 @@ struct SecondMountTests {
     }
   }
 
+  @Test("reads a file to its end that is removed by the first one, as that one does itself")
+  func removedWhileOpen() throws {
+    try withTwo { writer, reader, _ in
+      let files = try [writer, reader].map { try File($0.point + "/item/f", O_RDONLY) }
+      #expect(try files.map { try $0.size } == [4, 4])
+      try writer.shell("setfattr -n user.colour -v blue item/f; rm item/f")
+      #expect(eventually(seconds: 5) { !isThere(reader.point + "/item/f") })
+      // Longer than what the kernel was told holds for it.
+      #expect(eventually(seconds: 5) { (try? files[1].status().st_nlink) == 0 })
+      for file in files {
+        #expect(try file.text() == "one\n")
+        #expect(try file.size == 4)
+        #expect(try file.status().st_nlink == 0)
+        #expect(flistxattr(file.descriptor, nil, 0) == 0)
+        #expect(errorOf { CInt(fgetxattr(file.descriptor, "user.colour", nil, 0)) } == ENODATA)
+        #expect(errorOf { CInt(fgetxattr(file.descriptor, "user.marfa.held", nil, 0)) } == ENODATA)
+      }
+    }
+  }
+
   @Test("goes on when the first one ends, and can be its writer after a new start")
   func goesOn() throws {
     try withTwo { writer, reader, _ in
