@@ -261,7 +261,7 @@ extension Books {
       try database.rows("DELETE FROM edges WHERE source = ?1 OR target = ?1", .text(id))
       try database.rows("DELETE FROM items WHERE id = ?1", .text(id))
       try database.rows("DELETE FROM versions WHERE id = ?1", .text(id))
-      try database.rows("INSERT OR IGNORE INTO purged VALUES (?1)", .text(id))
+      try database.rows("INSERT OR IGNORE INTO gone VALUES (?1)", .text(id))
       // A purge names no edge: whoever holds the item drops them with it.
       try emit("item.purged", row)
     }

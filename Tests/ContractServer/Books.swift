@@ -91,7 +91,9 @@ final class Books {
   func restoreSnapshot(_ name: String) throws(ServerRefusal) {
     try database.rows("ATTACH ?1 AS snapshot", .text(snapshot(name)))
     try transaction { () throws(ServerRefusal) in
-      let tables = ["items", "versions", "edges", "blobs", "uploads", "events", "replies", "links", "purged"]
+      let tables = ["items", "versions", "edges", "blobs", "uploads", "events", "replies", "links"]
+      // A client may name what it was told of before.
+      try database.execute("INSERT OR IGNORE INTO gone SELECT id FROM items")
       for table in tables {
         try database.execute("DELETE FROM main.\(table); INSERT INTO main.\(table) SELECT * FROM snapshot.\(table)")
       }

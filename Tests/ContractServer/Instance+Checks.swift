@@ -115,7 +115,7 @@ extension Instance {
     let missing = books.update { books in
       ends.filter { id in
         (try? books.database.row("SELECT 1 FROM items WHERE id = ?1", .text(id))) == nil
-          && (try? books.database.row("SELECT 1 FROM purged WHERE id = ?1", .text(id))) == nil
+          && (try? books.database.row("SELECT 1 FROM gone WHERE id = ?1", .text(id))) == nil
       }
     }
     for id in missing where !unanswered.contains("items \(id)") {

@@ -184,10 +184,15 @@ struct Hydration {
       }
       guard let end = piece.last else { break }
       last = end.number
-      try change(walk) { (change) throws(MarfaError) in
+      var lost: [ItemID] = []
+      for row in piece {
         // A pinned one may be outside the slice: it is asked for.
-        for row in piece where !row.isPinned {
-          if let number = try change.leaveBehind(row.id) { directories.append(number) }
+        let isLost = row.isPinned ? try isUnknown(row.id) : true
+        if isLost { lost.append(row.id) }
+      }
+      try change(walk) { (change) throws(MarfaError) in
+        for id in lost {
+          if let number = try change.leaveBehind(id) { directories.append(number) }
         }
       }
     }
@@ -199,6 +204,17 @@ struct Hydration {
     Log.warning(
       "the server was set back to before it took what it had: \(count) files and folders that it knows no more stay, on "
         + "this device only")
+  }
+
+  /// The server says that it has no such item.
+  private func isUnknown(_ id: ItemID) throws(MarfaError) -> Bool {
+    do throws(MarfaError) {
+      return try remote { (server) throws(RemoteFailure) in try server.item(id, cancellation) } == nil
+    } catch {
+      // Not this key's to read: nothing was said of it.
+      if case .remote(.refused) = error { return false }
+      throw error
+    }
   }
 
   private func finish(_ cursor: String, _ walk: Walk) throws(MarfaError) {

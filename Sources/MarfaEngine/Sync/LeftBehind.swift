@@ -18,6 +18,7 @@ extension Tree.Change {
     for edge in Set(try connection.edges(touching: id).map(\.id) + connection.servedEdges(touching: id)) {
       waiting += try connection.queue(about: edge)
     }
+    waiting += try connection.refusedEdges(joining: id)
     for write in waiting {
       guard let write = try connection.queuedWrite(write.id) else { continue }
       try takeOff(write)
@@ -111,6 +112,20 @@ extension Connection {
         AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.item = n.refused)
       """
     ) { Int($0.int(0)) } ?? 0
+  }
+
+  /// The creates of edges that the server refused, to or from an item.
+  fileprivate func refusedEdges(joining id: ItemID) throws(MarfaError) -> [QueuedWrite] {
+    let numbers = try all(
+      """
+      SELECT number FROM writes WHERE state = 'refused' AND kind = 'create_edge'
+        AND (json_extract(body, '$.source_id') = ?1 OR json_extract(body, '$.target_id') = ?1)
+      """, { $0.text(1, "\(id)") }, { WriteID($0.int(0)) })
+    var writes: [QueuedWrite] = []
+    for number in numbers {
+      if let write = try queuedWrite(number) { writes.append(write) }
+    }
+    return writes
   }
 
   /// True for one of them.
