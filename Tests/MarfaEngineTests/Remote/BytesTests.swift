@@ -74,6 +74,34 @@ struct BytesTests {
     }
   }
 
+  @Test("wait for no connection to the link's host, when they are few: the origin gives them meanwhile")
+  func connectionAhead() throws {
+    let isOpen = Lock<Bool>(.leaf, false)
+    let store = try RawServer { request, connection in
+      while !isOpen.withLock({ $0 }) { sleepMilliseconds(1) }
+      Self.serve(request, connection)
+    }
+    let fixture = try fixture(host: store.url)
+    for _ in 0..<2 { #expect(fixture.bytes(hash, 2..<6).failure() == nil) }
+    #expect(comesTrue { fixture.raw.requests.contains { $0.target.hasSuffix("/url") } })
+    // Its host is asked for one byte, once, and does not answer.
+    let cameTrue = comesTrue {
+      #expect(fixture.bytes(hash, 2..<6).failure() == nil)
+      return store.requests.count == 1
+    }
+    #expect(cameTrue)
+    for _ in 0..<10 { #expect(fixture.bytes(hash, 2..<6).failure() == nil) }
+    #expect(store.requests.map { $0["range"] } == ["bytes=0-0"])
+    isOpen.withLock { $0 = true }
+    let isReached = comesTrue {
+      #expect(fixture.bytes(hash, 2..<6).failure() == nil)
+      return store.requests.contains { $0["range"] == "bytes=2-5" }
+    }
+    #expect(isReached)
+    #expect(store.requests.count { $0["range"] == "bytes=0-0" } == 1)
+    #expect(store.connections == 1, "by the connection that was made")
+  }
+
   @Test("have one renewal of an expired link, shared by all who wait for it")
   func renewal() throws {
     let store = try RawServer { request, connection in Self.serve(request, connection) }

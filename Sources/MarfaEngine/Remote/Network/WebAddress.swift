@@ -59,6 +59,9 @@ struct WebAddress: Equatable {
     return other.authority == origin.authority
   }
 
+  /// Who is asked there: one connection serves all that have this in common.
+  var host: String { "\(scheme.rawValue)://\(authority.lowercased())" }
+
   /// True for this machine itself.
   var isLoopback: Bool { (try? Origin("\(scheme.rawValue)://\(authority)"))?.isLoopback ?? false }
 

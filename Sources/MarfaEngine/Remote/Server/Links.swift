@@ -18,6 +18,12 @@ final class Links: @unchecked Sendable {
     var restsUntil: Int64 = .min
   }
   private var entries: [BlobHash: Entry] = [:]
+  /// When hosts that links led to answered last, and those that are asked for one byte, for the connection's sake.
+  private var hosts: [String: Int64] = [:]
+  private var reaching: Set<String> = []
+  private static let mostHosts = 64
+  /// A host may close a connection over which nothing goes; this long none does.
+  private static let idle: Int64 = 15_000_000_000
   private static let mostEntries = 4096
   /// How long no link is asked for after one could not be had, or was of no use.
   private static let rest: Int64 = 10_000_000_000
@@ -32,14 +38,18 @@ final class Links: @unchecked Sendable {
   }
 
   /// Counts a request and says where it goes. The first of a hash asks the origin, in one round trip; from the second on a
-  /// link is asked for, and used once it is here.
-  func route(_ hash: BlobHash, _ server: Server) -> Route {
+  /// link is asked for, and used once it is here. A short one, which a program may wait for, does not wait for a connection
+  /// to the link's host: until there is one, the origin is asked.
+  func route(_ hash: BlobHash, isShort: Bool, _ server: Server) -> Route {
     assert(server.network.isOwnThread)
     makeRoom()
     var entry = entries[hash] ?? Entry()
     entry.requests += 1
     entries[hash] = entry
-    if let link = entry.link { return link.goodUntil > Monotonic.now ? .link(link) : .renewal }
+    if let link = entry.link {
+      guard link.goodUntil > Monotonic.now else { return .renewal }
+      return isShort && !isReached(link, server) ? .origin : .link(link)
+    }
     if entry.requests > 1 && !entry.isAsking && entry.restsUntil < Monotonic.now {
       entries[hash]?.isAsking = true
       // Behind the request for the bytes, which somebody waits for: it gets the connection that is open and free.
@@ -49,6 +59,32 @@ final class Links: @unchecked Sendable {
       }
     }
     return .origin
+  }
+
+  /// Whether the link's host answered a moment ago, so that there is a connection to it; otherwise one is made.
+  private func isReached(_ link: Link, _ server: Server) -> Bool {
+    let host = link.address.host
+    if let last = hosts[host], last + Links.idle > Monotonic.now { return true }
+    if link.address.leads(to: server.origin) { return true }
+    if reaching.insert(host).inserted {
+      if reaching.count > Links.mostHosts { reaching = [host] }
+      let request = HTTPRequest(
+        .get, link.address.text, headers: [("Range", "bytes=0-0"), ("Accept-Encoding", "identity")])
+      server.network.start(
+        request,
+        Reaching { [weak server] in
+          // Whatever came of it: what asks for bytes finds out, and says so.
+          server?.links.reached(host)
+          server?.links.reaching.remove(host)
+        })
+    }
+    return false
+  }
+
+  /// A link's host answered.
+  func reached(_ host: String) {
+    if hosts.count >= Links.mostHosts { hosts = [:] }
+    hosts[host] = Monotonic.now
   }
 
   /// Another link than `stale` (which its host did not take, or which is over): the one that came meanwhile, or a new one.
@@ -121,6 +157,18 @@ final class Links: @unchecked Sendable {
     entries = entries.filter { $0.value.isAsking || ($0.value.link?.goodUntil ?? .min) > now }
     if entries.count >= Links.mostEntries { entries = entries.filter { $0.value.isAsking } }
   }
+}
+
+/// Asks a link's host for one byte, and is done when it has answered in any way.
+private final class Reaching: TransferHandler {
+  private let whenDone: @Sendable () -> Void
+
+  init(_ whenDone: @escaping @Sendable () -> Void) { self.whenDone = whenDone }
+
+  // A host that sends more is cut off: its connection is of no use then.
+  func head(_ head: HTTPHead) -> Flow { head.contentLength ?? .max <= 1024 ? .goOn : .stop }
+  func bytes(_ bytes: UnsafeRawBufferPointer) -> Flow { .goOn }
+  func end(_ result: Result<Void, NetworkFailure>) { whenDone() }
 }
 
 extension RangeFailure {

@@ -39,6 +39,8 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
   private var hasAskedOrigin = false
 
   private static let mostRedirects = 3
+  /// Longer ones are what is fetched ahead.
+  private static let short = 256 << 10
 
   init(_ server: Server, _ hash: BlobHash, _ range: Range<Int64>?, _ handler: any BytesHandler) {
     self.server = server
@@ -51,7 +53,8 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
     if let range, range.isEmpty || range.lowerBound < 0 {
       return finish(.failure(.refused("a range without bytes")))
     }
-    switch server.links.route(hash, server) {
+    let isShort = range.map { $0.count <= ByteFetch.short } ?? false
+    switch server.links.route(hash, isShort: isShort, server) {
     case .origin: askOrigin()
     case .link(let link): follow(link)
     case .renewal: renew(insteadOf: nil)
@@ -121,6 +124,7 @@ final class ByteFetch: TransferHandler, @unchecked Sendable {
   // MARK: - One answer
 
   func head(_ head: HTTPHead) -> Flow {
+    if case .link = asked, let address { server.links.reached(address.host) }
     let step = BytesRules.judge(head, asked, range, limits: server.limits)
     self.step = step
     switch step {
