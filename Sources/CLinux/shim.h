@@ -42,3 +42,11 @@ static inline int marfa_openat(int dir, const char *path, int flags, mode_t mode
 static inline int marfa_exit_status(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
+
+/// Has a process of its own take away what is mounted at `path`: its id, or -1. It ends with 0 or with the error, and only
+/// when the kernel has dropped all it knew of the mount's files.
+static inline pid_t marfa_umount_apart(const char *path, int flags) {
+  pid_t child = fork();
+  if (child == 0) _exit(umount2(path, flags) == 0 ? 0 : errno);
+  return child;
+}

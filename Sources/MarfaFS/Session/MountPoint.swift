@@ -32,7 +32,34 @@ public enum MountPoint {
     let error = Errno.last
     guard error == .notPermitted else { return error }
     // Not root: the helper may take away what it mounted for us.
-    return Helper.unmount(path) ? nil : error
+    return Helper.unmount(path).map { wait(for: $0) } == 0 ? nil : error
+  }
+
+  /// The same for a dead mount, and answers once nothing is mounted there any more: the kernel then still drops what it knew
+  /// of its files, which takes seconds where there are a million, and nobody has to wait for that.
+  private static func takeAway(_ found: MountEntry, at path: String) -> Errno? {
+    let isRoot = geteuid() == 0
+    let started =
+      isRoot ? marfa_umount_apart(path, CInt(MNT_DETACH) | CInt(UMOUNT_NOFOLLOW)) : Helper.unmount(path) ?? -1
+    guard started > 0 else { return isRoot ? .last : .notPermitted }
+    let end = Monitor<CInt?>(nil)
+    startThread(named: "marfa-unmount") {
+      let status = wait(for: started)
+      end.update { $0 = .some(status) }
+    }
+    while true {
+      if let status = end.wait(until: .after(seconds: 0.001), for: { $0 }) {
+        return status == 0 ? nil : isRoot ? Errno(status) : .notPermitted
+      }
+      if let there = try? MountTable.top(at: path), there == found { continue }
+      return nil
+    }
+  }
+
+  private static func wait(for child: pid_t) -> CInt {
+    var status: CInt = 0
+    while waitpid(child, &status, 0) < 0 { if errno != EINTR { return ECHILD } }
+    return marfa_exit_status(status)
   }
 
   /// Sets how many bytes the kernel reads ahead in what is mounted at `path`. It takes the setting over from INIT, so this
@@ -87,7 +114,7 @@ public enum MountPoint {
       return false
     }
     guard dead else { throw .alreadyMounted(path: path) }
-    if let error = detach(path, device: found.device) { throw .cannotDetach(path: path, error) }
+    if let error = takeAway(found, at: path) { throw .cannotDetach(path: path, error) }
     Log.notice("\(path): took away the mount that a process which has ended left there")
     return true
   }
@@ -147,8 +174,8 @@ enum Helper {
     }
   }
 
-  /// Has it unmount `path` lazily, and tells whether it did.
-  static func unmount(_ path: String) -> Bool {
+  /// Has it unmount `path` lazily. Answers its process, to be waited for.
+  static func unmount(_ path: String) -> pid_t? {
     var words = [name, "-u", "-q", "-z", "--", path].map { (word: String) in strdup(word) }
     defer { for word in words { free(word) } }
     words.append(nil)
@@ -161,9 +188,6 @@ enum Helper {
     posix_spawnattr_setsigmask(&attributes, &none)
     posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
     var child = pid_t()
-    guard posix_spawnp(&child, name, nil, &attributes, words, environ) == 0 else { return false }
-    var status: CInt = 0
-    while waitpid(child, &status, 0) < 0 { if errno != EINTR { return false } }
-    return marfa_exit_status(status) == 0
+    return posix_spawnp(&child, name, nil, &attributes, words, environ) == 0 ? child : nil
   }
 }
