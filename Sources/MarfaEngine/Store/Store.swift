@@ -23,6 +23,8 @@ final class Store: Sendable {
   let nodeNumbers = NodeNumbers()
   /// What goes before every transaction.
   private let prologue = Lock<(any StorePrologue)?>(.leaf, nil)
+  /// How many wait until they may write.
+  private let waiting = Lock<Int>(.leaf, 0)
   /// The thread that writes, while one does.
   private let writing = Lock<pthread_t?>(.leaf, nil)
   func precede(with body: any StorePrologue) { prologue.withLock { $0 = body } }
@@ -102,12 +104,24 @@ final class Store: Sendable {
     return try body(connection)
   }
 
+  /// What of the rows that are made late is made before a transaction, in it.
+  enum LateShare {
+    case all
+    /// That of files which are closed, until somebody else wants to write.
+    case closed
+    /// For what has nothing to do with them.
+    case none
+  }
+
+  /// Somebody waits until he may write.
+  private var isWanted: Bool { waiting.withLock { $0 > 0 } }
+
   /// Makes the rows that are made late.
   func settle() throws(MarfaError) {
     if let prologue = prologue.withLock({ $0 }), !prologue.isEmpty, !isWriting { try write { _ in } }
   }
 
-  /// True inside ``write(all:_:)`` on this thread.
+  /// True inside ``write(after:_:)`` on this thread.
   private var isWriting: Bool { writing.withLock { $0.map { pthread_equal($0, pthread_self()) != 0 } ?? false } }
 
   /// Several reads of one moment.
@@ -121,15 +135,21 @@ final class Store: Sendable {
 
   /// Runs `body` in one transaction: all of it is there afterwards, or, when it throws, none. Committed means that it
   /// survives this process (WAL, `synchronous=NORMAL`); ``synchronize()`` makes it survive power loss.
-  func write<T>(all: Bool = true, _ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
-    try writer.withLock { (connection) throws(MarfaError) -> T in
+  func write<T>(after late: LateShare = .all, _ body: (Connection) throws(MarfaError) -> T) throws(MarfaError) -> T {
+    waiting.withLock { $0 += 1 }
+    return try writer.withLock { (connection) throws(MarfaError) -> T in
+      waiting.withLock { $0 -= 1 }
       guard let connection else { throw .readingHandle }
       writing.withLock { $0 = pthread_self() }
       defer { writing.withLock { $0 = nil } }
       let result: T
       let prologue = prologue.withLock { $0 }
       let whole = { (connection: Connection) throws(MarfaError) -> T in
-        try prologue?.begin(connection, all: all)
+        switch late {
+        case .none: break
+        case .all: try prologue?.begin(connection, all: true) { false }
+        case .closed: try prologue?.begin(connection, all: false) { self.isWanted }
+        }
         return try body(connection)
       }
       do throws(MarfaError) {
@@ -142,7 +162,7 @@ final class Store: Sendable {
       }
       // First: what was remembered of a row before is not to be believed once nothing else says what is new.
       commitCount.withLock { $0 += 1 }
-      prologue?.committed()
+      if late != .none { prologue?.committed() }
       let jobs = committed.withLock { jobs in
         defer { jobs.removeAll() }
         return jobs
@@ -169,7 +189,7 @@ final class Store: Sendable {
     }
   }
 
-  /// Inside ``write(all:_:)``: does `job` once the transaction is committed, still under the writer's lock; never, when it
+  /// Inside ``write(after:_:)``: does `job` once the transaction is committed, still under the writer's lock; never, when it
   /// is not. For files that go with their rows.
   func afterCommit(_ job: @escaping @Sendable () -> Void) { committed.withLock { $0.append(job) } }
 
@@ -367,8 +387,8 @@ final class Store: Sendable {
 protocol StorePrologue: AnyObject, Sendable {
   /// True when there is nothing to do. Any thread.
   var isEmpty: Bool { get }
-  /// Does it; with `all` what could still wait too.
-  func begin(_ connection: Connection, all: Bool) throws(MarfaError)
+  /// Does it; with `all` what could still wait too, and otherwise only as much as there is time for until `isWanted`.
+  func begin(_ connection: Connection, all: Bool, isWanted: () -> Bool) throws(MarfaError)
   /// The transaction is committed.
   func committed()
   /// It is not.

@@ -8,7 +8,8 @@ import Glibc
 /// follow a moment later, those of many files in one transaction.
 ///
 /// Nobody sees a difference: a look-up and a stat find it here, or here that it is gone, and everything else that reads or
-/// changes the store has the rows made first (``Store/write(_:)`` and ``Store/read(settled:_:)`` call ``begin(_:all:)``).
+/// changes the store has the rows made first (``Store/write(after:_:)`` and ``Store/read(settled:_:)`` call
+/// ``begin(_:all:isWanted:)``).
 final class LateRows: StorePrologue {
   /// A new file.
   private struct File {
@@ -64,6 +65,8 @@ final class LateRows: StorePrologue {
   private static let most = 4096
   /// How long one waits for others, in microseconds.
   private static let patience: UInt32 = 100_000
+  /// How long one lets those who wait to write go first, in microseconds.
+  private static let turn: UInt32 = 500
 
   init(_ tree: Tree, store: Store, blobs: BlobStore) {
     self.tree = tree
@@ -203,6 +206,11 @@ final class LateRows: StorePrologue {
     return node
   }
 
+  /// Something else was made in a directory of which the rows do not say all yet.
+  func touch(_ directory: Int64, at now: Timestamp) {
+    state.withLock { if $0.touched[directory] != nil { $0.touched[directory] = now } }
+  }
+
   /// A new file is not to be: answers where its name was, `nil` for a file with rows.
   func abandon(_ number: Int64) -> (parent: Int64, name: FileName)? {
     state.withLock { state in
@@ -235,21 +243,29 @@ final class LateRows: StorePrologue {
     }
   }
 
-  private func wantFlush() {
+  private var hasClosed: Bool {
+    state.withLock { !$0.removed.isEmpty || $0.files.values.contains { $0.seal != nil } }
+  }
+
+  private func wantFlush(after microseconds: UInt32 = LateRows.patience) {
     let begins = state.withLock { state in
       defer { state.isFlushWanted = true }
       return !state.isFlushWanted
     }
     guard begins else { return }
     flusher.post { [weak self] in
-      usleep(Self.patience)
+      usleep(microseconds)
       self?.flush()
     }
   }
 
   private func flush() {
     state.withLock { $0.isFlushWanted = false }
-    do throws(MarfaError) { try store.write(all: false) { _ in } } catch {
+    do throws(MarfaError) {
+      try store.write(after: .closed) { _ in }
+      // Somebody else wanted to write: the rest comes after him.
+      if hasClosed { wantFlush(after: Self.turn) }
+    } catch {
       Log.error("the rows of what was made and removed just now can't be written yet: \(error)")
       // What they said stays in the journal. It is tried again, not at once.
       usleep(1_000_000)
@@ -259,7 +275,7 @@ final class LateRows: StorePrologue {
 
   // MARK: - In a transaction
 
-  func begin(_ connection: Connection, all: Bool) throws(MarfaError) {
+  func begin(_ connection: Connection, all: Bool, isWanted: () -> Bool) throws(MarfaError) {
     let (coming, going) = state.withLock { state -> ([File], [(number: Int64, parent: Int64)]) in
       guard !state.isEmpty else { return ([], []) }
       state.going = state.removed.keys.sorted()
@@ -280,7 +296,11 @@ final class LateRows: StorePrologue {
     // Before what was made: it may have the name of what was removed.
     for removal in going { try change.removeOnlyName(of: removal.number) }
     var directories: [Int64: Node] = [:]
-    for file in coming {
+    for (index, file) in coming.enumerated() {
+      if index % 8 == 7, isWanted() {
+        leave(coming[index...].map(\.node.number))
+        break
+      }
       if directories[file.parent] == nil { directories[file.parent] = try connection.node(file.parent) }
       // A directory with a new file in it is not removed without its rows being made first.
       guard let directory = directories[file.parent] else { continue }
@@ -288,6 +308,14 @@ final class LateRows: StorePrologue {
     }
     for number in Set(directories.keys).union(going.map(\.parent)) {
       try connection.touch(number, at: state.withLock { $0.touched[number] } ?? now)
+    }
+  }
+
+  /// Their rows are made another time.
+  private func leave(_ numbers: [Int64]) {
+    state.withLock { state in
+      for number in numbers { state.files[number]?.isOnItsWay = false }
+      state.leaving.removeLast(numbers.count)
     }
   }
 

@@ -3,7 +3,11 @@ import Glibc
 extension Tree {
   /// Makes a directory: an item of ``Settings/directoryType``, and a `parent-of` edge unless it is in the root.
   public func makeDirectory(_ parent: Int64, _ name: FileName, mode: mode_t, owner: Owner) throws(MarfaError) -> Node {
-    try change { (change) throws(MarfaError) in
+    // Files that have no rows yet are none of its business, but for one of this name.
+    let lateRows = lateRows
+    let isFreed = lateRows?.isFreed(parent, name) ?? false
+    return try change(after: isFreed ? .all : .none) { (change) throws(MarfaError) in
+      if lateRows?.isNew(parent, name) == true { throw .file(.exists) }
       let directory = try change.directory(parent)
       var node = try change.newNode(.directory, in: directory, name, mode: mode, owner: owner)
       if directory.mode & S_ISGID != 0 { node.mode |= S_ISGID }
@@ -11,6 +15,7 @@ extension Tree {
       node = try change.connection.insertNode(node)
       try change.connection.insertEntry(parent, name, node: node.number)
       try change.connection.touch(parent, at: change.now)
+      lateRows?.touch(parent, at: change.now)
       return node
     }
   }

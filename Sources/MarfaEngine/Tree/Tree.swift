@@ -198,9 +198,9 @@ public final class Tree: Sendable {
     var isReleasing = false
   }
 
-  func change<T>(_ body: (Change) throws(MarfaError) -> T) throws(MarfaError) -> T {
+  func change<T>(after late: Store.LateShare = .all, _ body: (Change) throws(MarfaError) -> T) throws(MarfaError) -> T {
     let now = Timestamp.now
-    return try store.write { (connection) throws(MarfaError) in
+    return try store.write(after: late) { (connection) throws(MarfaError) in
       let outbox = Outbox(connection, now: now, settling: settings.settling)
       return try body(Change(connection: connection, outbox: outbox, now: now, tree: self))
     }

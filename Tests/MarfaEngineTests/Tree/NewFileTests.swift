@@ -159,6 +159,40 @@ struct NewFileTests {
     }
   }
 
+  @Test("does not hold up a directory that is made beside it, unless that has its name")
+  func directory() throws {
+    try withScratch(options) { scratch in
+      for number in 0..<50 { try make(scratch, "f\(number)", "bytes \(number)") }
+      try scratch.mkdir("D")
+      #expect(scratch.tree.lateRows?.isEmpty == false, "their rows wait still")
+      let made = try #require(try scratch.node("D"))
+      #expect(try #require(try scratch.tree.node(Node.root)).mtime >= made.mtime)
+      try make(scratch, "D/inside", "bytes")
+      #expect(throws: MarfaError.file(.exists)) { try scratch.mkdir("f7") }
+      try scratch.unlink("f8")
+      try scratch.mkdir("f8")
+      #expect(try scratch.list().count == 51)
+      #expect(try #require(try scratch.tree.node(Node.root)).mtime >= made.mtime)
+      #expect(try scratch.node("f8")?.kind == .directory)
+      #expect(try scratch.read("D/inside") == "bytes")
+      #expect(try scratch.item("D/inside") != nil)
+    }
+  }
+
+  @Test("is there, and all others, whoever wants to write while their rows are made")
+  func interrupted() throws {
+    try withScratch(options) { scratch in
+      for number in 0..<300 {
+        try make(scratch, "f\(number)", "bytes \(number)")
+        if number % 3 == 0 { try scratch.mkdir("d\(number)") }
+      }
+      #expect(eventually { scratch.tree.lateRows?.isEmpty == true })
+      #expect(try scratch.list().count == 400)
+      #expect(try scratch.copy.queue.counts().total == 700)
+      #expect(try scratch.read("f77") == "bytes 77")
+    }
+  }
+
   @Test("is not made twice")
   func twice() throws {
     try withScratch(options) { scratch in
