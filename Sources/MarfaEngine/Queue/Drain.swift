@@ -38,16 +38,14 @@ final class Drain: Sendable {
     var isParked = false
     var inFlight: Set<WriteID> = []
     var uploads = 0
-    /// How often in a row it failed environmentally.
-    var failures = 0
-    /// Nothing is sent before this.
-    var notBefore: Deadline?
-    /// Nor before this, which the server asked for: nobody here cuts that short.
+    /// After environmental failures.
+    var wait = Wait()
+    /// The same for uploads alone, of which the server has no room for more. Nothing else waits for that.
+    var uploadWait = Wait()
+    /// Nothing is sent before this, which the server asked for: nobody here cuts that short.
     var asked: Deadline?
     /// Writes that a key could not make are tried again from then on.
     var retryBlocked: Deadline?
-    /// Why the last pass ended, `nil` while all is well.
-    var trouble: DrainTrouble?
     /// Bytes of an upload that are on their way.
     var progress: [BlobHash: Int64] = [:]
 
@@ -60,7 +58,7 @@ final class Drain: Sendable {
     var searched: Set<ItemID> = []
 
     /// No wait is under way.
-    var mayAsk: Bool { (notBefore?.hasPassed ?? true) && (asked?.hasPassed ?? true) }
+    var mayAsk: Bool { wait.isOver && (asked?.hasPassed ?? true) }
 
     func room(_ settings: Settings) -> Room {
       let blocked = retryBlocked?.hasPassed ?? true
@@ -68,9 +66,33 @@ final class Drain: Sendable {
       if isParked {
         return Room(writes: isHydrating || !inFlight.isEmpty ? 0 : 1, uploads: inFlight.isEmpty ? 1 : 0, blocked: true)
       }
+      // Until one was taken again, one is enough to find out.
+      let uploadLimit = uploadWait.failures == 0 ? settings.uploads : uploadWait.isOver ? 1 : 0
       return Room(
-        writes: isHydrating ? 0 : settings.writes - (inFlight.count - uploads), uploads: settings.uploads - uploads,
+        writes: isHydrating ? 0 : settings.writes - (inFlight.count - uploads), uploads: uploadLimit - uploads,
         blocked: blocked)
+    }
+  }
+
+  /// A wait that doubles with each failure in a row.
+  private struct Wait {
+    var failures = 0
+    /// Nothing is sent before this.
+    var end: Deadline?
+    /// Why.
+    var trouble: DrainTrouble?
+
+    var isOver: Bool { end?.hasPassed ?? true }
+
+    /// One more failure. Those that were in flight together fail together, and that is one. Answers whether it is news.
+    mutating func lengthen(_ settings: Settings, _ trouble: DrainTrouble) -> Bool {
+      let isNew = self.trouble != trouble
+      self.trouble = trouble
+      guard isOver else { return false }
+      let doubled = settings.shortestWait * Double(1 << min(failures, 10))
+      failures += 1
+      end = .after(seconds: min(doubled, settings.longestWait))
+      return isNew
     }
   }
 
@@ -160,10 +182,11 @@ final class Drain: Sendable {
   func retryNow() {
     state.update {
       $0.isAwake = true
-      $0.notBefore = nil
+      $0.wait.end = nil
+      $0.wait.failures = 0
+      $0.uploadWait.end = nil
       $0.retryBlocked = nil
       $0.retryUnread = nil
-      $0.failures = 0
     }
   }
 
@@ -179,7 +202,7 @@ final class Drain: Sendable {
   }
 
   /// Why nothing is sent, when something keeps it.
-  var trouble: DrainTrouble? { state.read { $0.trouble } }
+  var trouble: DrainTrouble? { state.read { $0.wait.trouble ?? $0.uploadWait.trouble } }
 
   /// How many bytes of an upload are on their way or there; `nil` for one that is not being sent.
   func progress(of hash: BlobHash) -> Int64? { state.read { $0.progress[hash] } }
@@ -216,7 +239,7 @@ final class Drain: Sendable {
   /// When to look again without being woken: soon after a commit, when a settling time may have ended, or when a wait
   /// has.
   private func nextLook() -> Deadline {
-    let (waits, hasCommits, isIdle) = state.read { ([$0.notBefore, $0.asked], $0.hasCommits, $0.isIdle) }
+    let (waits, hasCommits, isIdle) = state.read { ([$0.wait.end, $0.asked], $0.hasCommits, $0.isIdle) }
     let left = waits.compactMap { $0?.secondsLeft }.max() ?? 0
     if left > 0 { return .after(seconds: min(max(left, 0.01), 60)) }
     return .after(seconds: hasCommits ? 0.05 : isIdle ? 60 : 0.25)
@@ -375,7 +398,7 @@ final class Drain: Sendable {
   private func send(_ write: QueuedWrite) {
     let (judgement, answer) = write.kind == .uploadBlob ? upload(write) : ask(write)
     // First of all, whether anything may be asked now: once it is settled it may be chosen again.
-    note(judgement)
+    note(judgement, of: write.kind)
     do throws(MarfaError) {
       try copy.settle(write, judgement, answer, wait: pause(afterFailures:))
     } catch {
@@ -469,20 +492,24 @@ final class Drain: Sendable {
   }
 
   /// What an answer says of the server and the way to it.
-  private func note(_ judgement: Judgement) {
+  private func note(_ judgement: Judgement, of kind: WriteKind) {
     switch judgement {
     case .verdict(.blocked(.credentialRefused(grant: nil))):
       state.update { $0.isParked = true }
       backOff(nil, .credential)
     case .verdict, .doneUnread, .goneAlready, .failure:
       state.update {
-        $0.failures = 0
-        $0.trouble = nil
+        $0.wait.failures = 0
+        $0.wait.trouble = nil
+        if kind == .uploadBlob { $0.uploadWait = Wait() }
         // The key is taken again: what it could not make before is tried at once.
         if $0.isParked { $0.retryBlocked = nil }
         $0.isParked = false
       }
     case .unsendable: break
+    case .environmental(let failure) where kind == .uploadBlob && failure.isNoRoom:
+      let isNew = state.update { $0.uploadWait.lengthen(settings, .remote(failure)) }
+      if isNew { Log.warning("no bytes are sent for now: \(failure)") }
     case .environmental(let failure): backOff(failure.retryAfter, .remote(failure))
     case .contractMismatch(let named): backOff(nil, .remote(.contractMismatch(named: named)))
     case .canceled: break
@@ -491,20 +518,14 @@ final class Drain: Sendable {
 
   /// Ends the pass: nothing is sent for a while.
   private func backOff(_ seconds: Int?, _ trouble: DrainTrouble) {
-    state.update { state in
-      let isNew = state.trouble != trouble
-      state.trouble = trouble
+    let isNew = state.update { state in
       if let seconds, state.asked.map({ $0.secondsLeft < Double(seconds) }) ?? true {
         // A little more: clocks and ways differ.
         state.asked = .after(seconds: Double(seconds) + 0.05)
       }
-      // Those that were in flight together fail together, and that is one failure.
-      guard state.notBefore?.hasPassed ?? true else { return }
-      let doubled = settings.shortestWait * Double(1 << min(state.failures, 10))
-      state.failures += 1
-      state.notBefore = .after(seconds: min(doubled, settings.longestWait))
-      if isNew { Log.warning("nothing is sent for now: \(trouble)") }
+      return state.wait.lengthen(settings, trouble)
     }
+    if isNew { Log.warning("nothing is sent for now: \(trouble)") }
   }
 }
 

@@ -49,6 +49,9 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
     }
   }
 
+  /// True when the server has no room for more bytes (507; RFC 4918, 11.5).
+  var isNoRoom: Bool { if case .busy(507, _, _) = self { true } else { false } }
+
   /// The seconds the server asked to wait, when it did.
   public var retryAfter: Int? {
     switch self {
@@ -69,7 +72,8 @@ public enum RemoteFailure: Error, Equatable, Sendable, CustomStringConvertible {
           // What a server that wants TLS says to one who speaks without.
           + (status == 400 ? " (is its address https://?)" : "") + "; it is tried again by itself"
     case .busy(let status, let seconds, let words):
-      "the server can't do this now (\(status)\(words.isEmpty ? "" : ": " + words))"
+      (isNoRoom ? "the server has no room for more" : "the server can't do this now")
+        + " (\(status)\(words.isEmpty ? "" : ": " + words))"
         + (seconds.map { "; it asks to wait \($0) seconds" } ?? "; it is tried again by itself")
     case .refused(let refusal):
       // The contract's code for a path that is no request's, and for nothing else.

@@ -70,6 +70,56 @@ struct EnvironmentTests {
     shared.expectNoViolations()
   }
 
+  @Test("sends everything but bytes while the server has no room for them, and tries those seldom")
+  func noRoomThere() throws {
+    let shared = try Shared()
+    let copy = try shared.connected { $0.waits = (0.2, 60) }
+    shared.server.faults.add(Fault(.refuse(status: 507, code: "quota"), method: "POST", path: "/blobs", count: nil))
+    for number in 0..<20 { try copy.write("\(number).txt", "bytes \(number)") }
+    try eventually("it is told") { shared.server.requests.contains { $0.status == 507 } }
+    for number in 0..<40 { try copy.mkdir("d\(number)") }
+    try eventually("the folders are there") { try shared.server.change { try $0.items() }.count == 40 }
+    // Twice as long each time: 0.2, 0.4, 0.8 …
+    #expect(shared.server.requests.count { $0.status == 507 } <= 4 + 6)
+    try eventually("all else is answered") { try copy.queue.counts().waiting == 40 }
+    #expect(try copy.queue.writes().allSatisfy { $0.state == .queued || $0.state == .sending })
+    #expect(copy.serverStatus?.queueTrouble?.holdsText("has no room for more (507") == true)
+    #expect(try copy.text("7.txt") == "bytes 7")
+    shared.server.faults.removeAll()
+    copy.retryNow()
+    try copy.drained()
+    #expect(try shared.server.change { try $0.items() }.count == 60)
+    #expect(copy.serverStatus?.queueTrouble == nil)
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
+  @Test("sends an upload that broke off once more, and nothing else of it", arguments: [false, true])
+  func brokenUpload(restarted: Bool) throws {
+    let size = 20 << 20
+    let shared = try Shared()
+    var copy = try shared.connected()
+    let broken = Int64(size * 6 / 10)
+    let effect: Fault.Effect = restarted ? .slow(bytesPerSecond: 10e6) : .dropRequest(afterBytes: broken)
+    shared.server.faults.add(Fault(effect, method: "POST", path: "/blobs"))
+    let staged = try copy.open("film.mkv")
+    try staged.append([UInt8](repeating: 7, count: size))
+    try copy.close(staged)
+    let hash = try #require(try copy.node(at: "film.mkv")?.blob)
+    if restarted {
+      try eventually("it is half way") { copy.uploadProgress(of: hash).map { $0 > 5 << 20 } ?? false }
+      copy = try shared.reopened(copy)
+      try copy.connect(try shared.options())
+    }
+    try copy.drained()
+    let uploads = shared.server.requests.filter { $0.path == "/blobs" }
+    #expect(uploads.count == 2)
+    #expect(uploads.last?.status == 201)
+    #expect(shared.server.stats.received < Int64(size) + broken + (4 << 20))
+    #expect(try shared.server.change { try $0.items() }.first?.blob != nil)
+    shared.expectNoViolations()
+  }
+
   @Test("sends other files on while the server never answers one")
   func oneHangs() throws {
     let shared = try Shared()
