@@ -39,6 +39,32 @@ struct WrittenHereTests {
     try checkInvariants(copy)
   }
 
+  @Test(
+    "under the longest name there may be leaves both versions too",
+    arguments: [String(repeating: "n", count: 251) + ".txt", String(repeating: "名", count: 85)])
+  func bothOfLongNames(_ name: String) throws {
+    try #require(name.utf8.count == FileName.limit)
+    let shared = try Shared()
+    let id = try shared.server.change { try $0.createFile(name, Array("base".utf8), mime: "text/plain") }
+    let copy = try shared.connected()
+    let staged = try copy.open(name)
+    try staged.append(Array("ours".utf8))
+    try shared.server.change { _ = try $0.replaceBytes(id, Array("theirs".utf8)) }
+    try copy.close(staged)
+    try copy.drained()
+    try eventually("both are here") { try copy.names().count == 2 }
+    let names = try copy.names()
+    #expect(names.contains(name))
+    #expect(names.allSatisfy { $0.utf8.count <= FileName.limit })
+    #expect(try copy.text(name) == "ours")
+    #expect(try blobs(shared) == ["ours", "theirs"])
+    // The other can be called by its name as well.
+    let other = try #require(names.first { $0 != name })
+    #expect(try copy.item(at: other)?.tags.contains("conflicted-copy") == true)
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
   @Test("with bytes that another's row named is uploaded: that row may be gone, and would not lend them any more")
   func lent() async throws {
     let shared = try Shared()

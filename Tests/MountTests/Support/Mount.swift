@@ -136,6 +136,13 @@ final class Mount {
     }
   }
 
+  /// The most memory that the mount's process has had, in bytes (proc(5), `VmHWM`).
+  func peakMemory() throws -> Int {
+    let status = try String(contentsOfFile: "/proc/\(try #require(pid))/status", encoding: .utf8)
+    let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") })
+    return try #require(line.split(separator: " ").dropFirst().first.flatMap { Int($0) }) << 10
+  }
+
   /// The writes that wait.
   func queue(sourceLocation: SourceLocation = #_sourceLocation) throws -> Queue {
     let outcome = try command(["queue", store, "--json", "--limit", "10000"])
