@@ -16,9 +16,11 @@ struct BlobFiles: Sendable {
         try Path.makeDirectory(folder, mode: 0o700)
       }
       // Made when there is room: a file that was closed is given its name under one of them when there may be none.
+      guard try Path.status(root + "/held/ff") == nil else { return }
       for number in 0..<256 {
         try Path.makeDirectory("\(root)/held/\(number < 16 ? "0" : "")\(String(number, radix: 16))", mode: 0o700)
       }
+      try Path.synchronizeDirectory(root + "/held")
     } catch {
       throw .io(error, "making \(root)")
     }
@@ -72,7 +74,9 @@ struct BlobFiles: Sendable {
     if link(staged, path) == 0 { return }
     var error = Errno.last
     if error == .notFound {
+      // Taken away by hand.
       try Path.makeDirectory(Path.parent(path), mode: 0o700)
+      try Path.synchronizeDirectory(root + "/held")
       if link(staged, path) == 0 { return }
       error = .last
     }
@@ -86,9 +90,6 @@ struct BlobFiles: Sendable {
     try Path.move(spare, to: path)
   }
 
-  /// Everything the seal of these bytes did to directories survives power loss.
-  func synchronizeHeld(_ hash: BlobHash) throws(Errno) {
-    try Path.synchronizeDirectory(Path.parent(held(hash)))
-    try Path.synchronizeDirectory(root + "/held")
-  }
+  /// The name that the seal gave these bytes survives power loss.
+  func synchronizeHeld(_ hash: BlobHash) throws(Errno) { try Path.synchronizeDirectory(Path.parent(held(hash))) }
 }

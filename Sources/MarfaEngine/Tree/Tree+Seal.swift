@@ -65,12 +65,13 @@ extension Tree {
   /// Everything committed so far survives power loss when it returns.
   public func synchronize() throws(MarfaError) { try store.synchronize() }
 
-  /// Held bytes and their place survive power loss when it returns.
-  public func synchronize(_ hash: BlobHash) throws(MarfaError) {
+  /// Held bytes and their place survive power loss when it returns. `synced`: a file whose bytes do already; they need no
+  /// more when it is the one that is held.
+  public func synchronize(_ hash: BlobHash, synced: Descriptor? = nil) throws(MarfaError) {
     try store.settle()
     let file = try blobs.open(hash)
     do throws(Errno) {
-      try file.synchronize()
+      if try synced?.status().st_ino != file.status().st_ino { try file.synchronize() }
       try blobs.files.synchronizeHeld(hash)
     } catch {
       throw .io(error, blobs.files.held(hash))

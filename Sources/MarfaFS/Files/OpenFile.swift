@@ -462,7 +462,11 @@ final class OpenFile: Sendable {
       }
       let node = try tree.seal(staged, mtime: mtime)
       if durably {
-        if case .blob(let hash) = node?.content { try tree.synchronize(hash) } else { try tree.synchronize() }
+        if case .blob(let hash) = node?.content {
+          try tree.synchronize(hash, synced: staged.descriptor)
+        } else {
+          try tree.synchronize()
+        }
       }
       changing.seals += 1
       changing.staged = nil
