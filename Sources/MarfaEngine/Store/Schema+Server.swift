@@ -16,6 +16,14 @@ extension Schema {
     -- The item whose create was refused: the file or directory is on this device only since, and what it holds is kept.
     ALTER TABLE nodes ADD COLUMN refused BLOB CHECK(refused IS NULL OR (length(refused) = 16 AND item IS NULL));
     CREATE UNIQUE INDEX nodes_refused ON nodes(refused) WHERE refused IS NOT NULL;
+    -- The row that the server had last of an item whose file or directory is on this device only since: what differs from
+    -- it was done here. `blob` is NULL for bytes that are no server's.
+    CREATE TABLE parted(
+      node INTEGER PRIMARY KEY REFERENCES nodes(number) ON DELETE CASCADE,
+      version INTEGER NOT NULL CHECK(version >= 0),
+      title TEXT NOT NULL,
+      blob BLOB CHECK(blob IS NULL OR length(blob) = 32)
+    ) STRICT;
 
     -- The directory that what a first hydration brings hangs in until all of it is here: no path leads to it.
     INSERT INTO nodes(number, kind, mode, uid, gid, atime, mtime, ctime)

@@ -9,6 +9,8 @@ extension Tree.Change {
     // What was made in it and has not gone out stays in it.
     for create in try createsUnsent(in: node) { try takeOff(create) }
     if node.kind == .file { try keepPending(of: id, on: node) }
+    let row = if let served = try connection.servedItem(id)?.item { served } else { try connection.item(id) }
+    try connection.setParted(node.number, row.map { Parted(version: $0.version, title: $0.title, blob: $0.blob) })
     node.item = nil
     node.local = true
     try connection.updateNode(node)
@@ -28,6 +30,18 @@ extension Tree.Change {
     // One that was always empty is no place that lost what stood in it.
     guard node.kind == .directory, try !connection.isEmptyDirectory(node.number) else { return nil }
     return node.number
+  }
+
+  /// An item goes whose bytes the server refused to take from here: those stay, where the file is, on this device only.
+  func keepRefusedBytes(of id: ItemID) throws(MarfaError) {
+    guard let node = try connection.node(of: id), case .blob = node.content, !tree.isBeingWritten(node.number),
+      let refused = try connection.queue(about: id).last(where: { $0.kind == .updateItem && $0.blob != nil }),
+      refused.state == .refused, let hash = refused.blob, try connection.blob(hash)?.held ?? false
+    else { return }
+    try showLastBytes(of: id)
+    try keepHere(id)
+    guard let title = try connection.item(id)?.title else { return }
+    try connection.setParted(node.number, Parted(version: refused.baseVersion ?? 0, title: title, blob: nil))
   }
 
   /// A file whose bytes the server refused shows what it has: what was written last is in the refused write only.
@@ -100,7 +114,34 @@ extension Tree.Change {
   }
 }
 
+/// The row that the server had last of an item whose file or directory is this device's own since.
+struct Parted {
+  var version: Int64
+  var title: String
+  /// `nil`: its bytes are no server's.
+  var blob: BlobHash?
+}
+
 extension Connection {
+  func setParted(_ node: Int64, _ row: Parted?) throws(MarfaError) {
+    guard let row else {
+      try run("DELETE FROM parted WHERE node = ?1") { $0.int(1, node) }
+      return
+    }
+    try run("INSERT OR REPLACE INTO parted(node, version, title, blob) VALUES (?1, ?2, ?3, ?4)") {
+      $0.int(1, node)
+      $0.int(2, row.version)
+      $0.text(3, row.title)
+      $0.hash(4, row.blob)
+    }
+  }
+
+  func parted(_ node: Int64) throws(MarfaError) -> Parted? {
+    try first(
+      "SELECT version, title, blob FROM parted WHERE node = ?1", { $0.int(1, node) },
+      { Parted(version: $0.int(0), title: $0.text(1), blob: $0.hash(2)) })
+  }
+
   /// True while the server's log ends before the cursor it gave: it was set back.
   func isServerBehind() throws(MarfaError) -> Bool { try setting("behind") != nil }
 

@@ -188,13 +188,17 @@ extension Tree.Change {
     let shown = try connection.overlaid(item, over: served)
     if shown.map({ $0.item.state == .trashed }) ?? true, let was, let node = try connection.node(of: item) {
       // What was made here stays; what was another's and is gone goes, but for bytes that were written here.
-      let isOurs =
+      let ours =
         if case .blob(let hash) = node.content {
-          writes.contains { $0.item == item && $0.blob == hash }
+          writes.last { $0.item == item && $0.blob == hash }
         } else {
-          false
+          nil as QueuedWrite?
         }
-      if was.item.version == 0 || isOurs { try keepHere(item) }
+      if was.item.version == 0 || ours != nil { try keepHere(item) }
+      if was.item.version > 0, let ours {
+        let parted = Parted(version: ours.baseVersion ?? 0, title: was.item.title, blob: nil)
+        try connection.setParted(node.number, parted)
+      }
     }
     try render(item, shown, was: was, seen: nil)
     if served != nil || (was?.item.version ?? 0) > 0 { try connection.owe(item, isTold: served == nil) }

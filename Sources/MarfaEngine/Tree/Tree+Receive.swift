@@ -54,6 +54,7 @@ extension Tree.Change {
   func forget(_ id: ItemID, purged: Bool) throws(MarfaError) {
     try connection.setServed(id, nil)
     let waits = try connection.hasWrites(about: id)
+    if !waits { try keepRefusedBytes(of: id) }
     if purged {
       // Before its edges go: a file that is being written here stays where they have it.
       if !waits { try hide(id) }
@@ -84,8 +85,10 @@ extension Tree.Change {
       try connection.setFullItem(full, seen: seen)
     }
     guard item.state != .trashed else {
-      // Put into the bin elsewhere: what was written here and is not answered yet stays.
-      return try connection.hasBytesWaiting(of: id) ? () : hide(id)
+      // Put into the bin elsewhere: what was written here and is not answered yet stays, and so does what was refused.
+      if try connection.hasBytesWaiting(of: id) { return }
+      try keepRefusedBytes(of: id)
+      return try hide(id)
     }
     guard let node = try connection.node(of: id) else { return try appear(full) }
     if was == full { return }
@@ -109,6 +112,7 @@ extension Tree.Change {
       try connection.updateNode(node)
       try dropPending(on: node)
       try takeUp(full, in: node)
+      try connection.setParted(node.number, nil)
       tree.notify([.attributes(node.number)], in: self)
     } else {
       try show(item, since: full.updatedAt)
@@ -119,8 +123,28 @@ extension Tree.Change {
   /// A file or directory that was this device's own for a while is an item's again: what was done to it meanwhile is
   /// queued.
   private func takeUp(_ full: FullItem, in node: Node) throws(MarfaError) {
+    let parted = try connection.parted(node.number)
     if node.kind == .file, case .blob(let hash) = node.content, let blob = full.item.blob, hash != blob {
-      try setContent(of: full.item.id, hash, mimeType: try connection.blob(hash)?.mimeType ?? MIMEType.unknown)
+      if hash == parted?.blob {
+        // Changed elsewhere, and not here.
+        try showBytes(of: full, in: node)
+      } else {
+        // What was refused then is queued anew.
+        for write in try connection.queue(about: full.item.id) where write.state == .refused && write.blob == hash {
+          try takeOff(write)
+        }
+        try setContent(
+          of: full.item.id, hash, mimeType: try connection.blob(hash)?.mimeType ?? MIMEType.unknown,
+          over: parted.map { StagedFile.Base(version: $0.version, blob: $0.blob) })
+      }
+    }
+    if let parted, parted.title != full.item.title {
+      let before = FileName.showing(title: parted.title, type: full.item.type, id: full.item.id)
+      if try connection.entries(of: node.number).contains(where: { $0.name == before || $0.name.title == parted.title })
+      {
+        // Called otherwise elsewhere, and not here.
+        try retitle(full.item.id, from: parted.title)
+      }
     }
     let names = try connection.entries(of: node.number).map(\.name)
     let shown = FileName.showing(title: full.item.title, type: full.item.type, id: full.item.id)

@@ -56,6 +56,42 @@ struct GoneElsewhereTests {
     #expect(try shared.item(#require(ItemID(trip)))?.state == "active")
   }
 
+  @Test(
+    "leaves the bytes that were refused before it was heard where they are, and sends them when it comes back",
+    arguments: [false, true])
+  func refusedFirst(replacedMeanwhile: Bool) throws {
+    let shared = try Shared()
+    let (_, file) = try attached(shared)
+    let copy = try shared.connected()
+    shared.server.faults.add(Fault(.refuse(status: 503), path: "/events", count: nil))
+    shared.server.cutStreams()
+    try shared.server.change { try $0.trash(file) }
+    try copy.write("Sicily/a.txt", "ours")
+    try eventually("it is refused") { try copy.queue.writes().map(\.state) == [.refused] }
+    shared.server.faults.removeAll()
+    copy.retryNow()
+    var head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) }
+    #expect(try copy.paths() == ["Sicily/", "Sicily/a.txt"])
+    #expect(try copy.text("Sicily/a.txt") == "ours")
+    #expect(try copy.node(at: "Sicily/a.txt")?.item == nil)
+    try shared.server.change { device in
+      try device.restore(file)
+      if replacedMeanwhile { _ = try device.replaceBytes(file, Array("theirs".utf8)) }
+    }
+    head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) && copy.node(at: "Sicily/a.txt")?.item == ItemID(file) }
+    try copy.drained()
+    try eventually("nothing stays in the queue") { try copy.queue.writes().isEmpty }
+    let texts = try shared.server.change { device in
+      try device.items().compactMap(\.blob).map { String(decoding: try device.blobBytes($0), as: UTF8.self) }.sorted()
+    }
+    #expect(texts == (replacedMeanwhile ? ["ours", "theirs"] : ["ours"]))
+    try eventually("both are shown") { try copy.names("Sicily").count + copy.names().count == texts.count + 1 }
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
   @Test("takes its edges along, of which one is being taken away here")
   func edgeOfPurged() throws {
     let shared = try Shared()

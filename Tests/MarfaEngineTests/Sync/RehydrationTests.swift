@@ -331,6 +331,49 @@ struct RehydrationTests {
     try checkInvariants(copy)
   }
 
+  @Test("does not send again what nobody changed here of what a server that is put forward again has otherwise by then")
+  func putForwardAndChanged() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try shared.server.takeSnapshot("early")
+    for name in ["untouched", "written", "renamed"] { try copy.write(name, "old \(name)") }
+    _ = try caughtUp(shared, copy)
+    let ids = try ["untouched", "written", "renamed"].map { "\(try copy.id(at: $0))" }
+    try shared.server.takeSnapshot("late")
+    try shared.server.restoreSnapshot("early")
+    shared.server.cutStreams()
+    try eventually("it is noticed", seconds: 30) {
+      try copy.hydration() == .complete && copy.status().leftBehind == 3
+    }
+    shared.server.faults.add(Fault(.refuse(status: 503), path: "/events", count: nil))
+    shared.server.cutStreams()
+    try copy.write("written", "new here")
+    try shared.server.restoreSnapshot("late")
+    try shared.server.change { device in
+      for id in ids.prefix(2) { _ = try device.replaceBytes(id, Array("new there".utf8)) }
+      _ = try device.updateItem(ids[2], ["title": "renamed there"])
+    }
+    shared.server.faults.removeAll()
+    try copy.hydrateAgain()
+    let head = shared.server.head
+    try eventually("it heard") { try copy.isAt(head) && copy.status().leftBehind == 0 }
+    try copy.drained()
+    #expect(try copy.queue.writes().isEmpty, "\(copy.queueText)")
+    try eventually("it is as it is there: \(copy.paths())") {
+      try copy.paths().count == 4 && copy.names().contains("renamed there")
+    }
+    #expect(try copy.node(at: "untouched")?.blob == BlobHash(of: Array("new there".utf8)))
+    #expect(try shared.item(#require(ItemID(ids[0])))?.version == 2)
+    #expect(try shared.item(#require(ItemID(ids[2])))?.title == "renamed there")
+    // Of what both changed both are kept.
+    let texts = try shared.server.change { device in
+      try device.items().compactMap(\.blob).map { String(decoding: try device.blobBytes($0), as: UTF8.self) }.sorted()
+    }
+    #expect(texts == ["new here", "new there", "new there", "old renamed"])
+    shared.expectNoViolations()
+    try checkInvariants(copy)
+  }
+
   @Test("that waits for a write's answer, which does not come, keeps no copy from being closed")
   func closedMeanwhile() throws {
     let shared = try Shared()
