@@ -5,14 +5,16 @@ extension FileSystem {
   func getattr(node: UInt64, handle: UInt64?, reply: consuming AttributeReply) {
     do throws(MarfaError) {
       let stored = try tree.node(number(node))
-      let file = stored == nil ? files.last(node) : stored?.kind == .directory ? nil : files.find(node)
+      let file = stored?.kind == .directory ? nil : files.find(node)
       let known = file.map { $0.overlay(stored) } ?? stored
-      guard let known else { return reply.fail(.stale) }
+      let isCurrent = stored.map { id(of: $0) == node } ?? false
+      // A name that a reader's kernel remembers, of other bytes by now: it looks it up again.
+      guard let known, file != nil || isCurrent || !copy.isReader else { return reply.fail(.stale) }
       if known.kind == .file, known.size == nil, copy.blobs.canFetch, case .blob(let hash) = known.content {
         return getattr(known, sizeOf: hash, reply)
       }
       // Of an outdated id the kernel is told nothing when the node's attributes change.
-      reply.attributes(status(of: known), timeout: ids.isCurrent(node) ? attributeTimeout(known) : 0)
+      reply.attributes(status(of: known), timeout: isCurrent ? attributeTimeout(known) : 0)
     } catch {
       reply.fail(error.errno)
     }
@@ -23,7 +25,7 @@ extension FileSystem {
   ) {
     // Some of the old bytes stay: all are fetched first.
     if let size = changes.size, size > 0 {
-      guard handle != nil || ids.isCurrent(node) else { return reply.fail(.stale) }
+      guard handle != nil || isCurrent(node) else { return reply.fail(.stale) }
       let file = files.retain(node)
       do throws(MarfaError) { try file.load() } catch {
         files.release(file)
@@ -52,10 +54,10 @@ extension FileSystem {
         result = try change(Handle.of(handle).file, changes)
       } else if changes.size != nil {
         // truncate(2): opened and closed again around it, so that it is committed when it returns.
-        guard ids.isCurrent(node) else { return reply.fail(.stale) }
+        guard isCurrent(node) else { return reply.fail(.stale) }
         let file = files.retain(node)
         defer { files.release(file) }
-        guard let mode = modes.open(node, passing: nil) else {
+        guard let mode = modes.open(node, content: 0, passing: nil) else {
           forgetOutdated(number)
           return reply.fail(.stale)
         }
@@ -71,7 +73,7 @@ extension FileSystem {
         result = try tree.setAttributes(number, try nodeChanges(changes, of: number))
       }
       guard let result else { return reply.fail(.stale) }
-      let isCurrent = ids.isCurrent(node)
+      let isCurrent = isCurrent(node)
       // Asked through a handle of an outdated id: the kernel has the node under another one too.
       if !isCurrent { forgetAttributes(number) }
       reply.attributes(status(of: result), timeout: isCurrent ? attributeTimeout(result) : 0)

@@ -61,7 +61,7 @@ extension FileSystem {
         }
         let shown = current(entry.node)
         return buffer.append(
-          name: name, attributes: status(of: shown), node: ids.id(of: entry.node.number), generation: 0, offset: cookie,
+          name: name, attributes: status(of: shown), node: id(of: entry.node), generation: 0, offset: cookie,
           entryTimeout: timeout, attributeTimeout: attributeTimeout(shown))
       }
     }

@@ -77,7 +77,7 @@ extension FileSystem {
       known = .directory(facts)
     } else {
       guard let facts = try copy.facts(ofFile: number) else {
-        throw .file(files.last(node) == nil ? .stale : .noData)
+        throw .file(files.find(node) == nil ? .stale : .noData)
       }
       known = .file(facts, origin: try copy.knownOrigin())
     }

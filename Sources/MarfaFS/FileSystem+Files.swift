@@ -57,7 +57,7 @@ extension FileSystem {
     let mayWrite = flags & O_ACCMODE != O_RDONLY
     if mayWrite && copy.isReader { return reply.fail(.readOnly) }
     // Its bytes were replaced, and the kernel has not heard of it yet: it looks the name up again then.
-    guard ids.isCurrent(node) else { return reply.fail(.stale) }
+    guard copy.isReader || isCurrent(node) else { return reply.fail(.stale) }
     let file = files.retain(node)
     do throws(MarfaError) { try file.load() } catch {
       files.release(file)
@@ -76,7 +76,7 @@ extension FileSystem {
     let mayWrite = flags & O_ACCMODE != O_RDONLY
     // With O_DIRECT a program reads the pieces it likes from us; not every disk would have them.
     let mayPass = !mayWrite && flags & (O_TRUNC | marfa_o_direct) == 0
-    guard let mode = modes.open(file.id, passing: mayPass ? file.held : nil) else {
+    guard let mode = modes.open(file.id, content: tag(file.content), passing: mayPass ? file.held : nil) else {
       files.release(file)
       forgetOutdated(file.number)
       return reply.fail(.stale)
@@ -122,7 +122,7 @@ extension FileSystem {
     let file = files.retain(ids.id(of: node.number))
     file.load(node, staged)
     // A number that nobody has had before is open nowhere.
-    guard let mode = modes.open(file.id, passing: nil) else {
+    guard let mode = modes.open(file.id, content: 0, passing: nil) else {
       files.release(file)
       return reply.fail(.stale)
     }

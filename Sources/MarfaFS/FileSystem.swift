@@ -33,7 +33,7 @@ final class FileSystem: FileSystemOperations {
     let isReader = copy.isReader
     self.room = room
     let blobs = copy.blobs
-    files = OpenFiles(isShared: !isReader) { OpenFile($0, tree: tree, blobs: blobs, room: room, isReader: isReader) }
+    files = OpenFiles { OpenFile($0, tree: tree, blobs: blobs, room: room, isReader: isReader) }
     timeout = isReader ? 1 : 86_400
     tree.observe { [invalidator, ids] changes in
       for change in changes {
@@ -60,7 +60,7 @@ final class FileSystem: FileSystemOperations {
   /// A handle of bytes that were replaced meanwhile has written its own: those are the file's now, and what the kernel
   /// has of the bytes between is not.
   func noteSealed(_ file: OpenFile) {
-    guard !ids.isCurrent(file.id) else { return }
+    guard ids.id(of: file.number) != file.id else { return }
     ids.replace(file.number)
     let places = (try? tree.places(of: file.number)) ?? []
     for place in places { invalidator.entry(parent: ids.id(of: place.parent), name: place.name.bytes) }
@@ -89,6 +89,24 @@ final class FileSystem: FileSystemOperations {
 
   /// Waits a moment for the kernel to have been told. (A close holds no directory and no page there.)
   func settleKernel() { invalidator.settle(seconds: 1) }
+
+  // MARK: - Ids
+
+  /// The id under which the kernel is to know a node as it is now.
+  func id(of node: Node) -> UInt64 { ids.id(of: node.number, content: tag(node.content)) }
+
+  /// What tells a file's bytes from others in its id. A reader hears nothing of the writer's changes: whatever it finds
+  /// then, a handle keeps the bytes and the length it was opened with, and other bytes have another id.
+  func tag(_ content: Node.Content) -> UInt64 {
+    copy.isReader ? content.tag : 0
+  }
+
+  /// True for an id that is still handed out.
+  func isCurrent(_ id: UInt64) -> Bool {
+    guard copy.isReader else { return ids.id(of: number(id)) == id }
+    guard let node = try? tree.node(number(id)) else { return false }
+    return self.id(of: node) == id
+  }
 
   /// A node number of the kernel's; it names only what it was told.
   func number(_ node: UInt64) -> Int64 { NodeIDs.number(node) }
@@ -125,7 +143,7 @@ final class FileSystem: FileSystemOperations {
 
   /// A node with what an open file of it knows better.
   func current(_ node: Node) -> Node {
-    guard node.kind == .file, let file = files.find(ids.id(of: node.number)) else { return node }
+    guard node.kind == .file, let file = files.find(id(of: node)) else { return node }
     return file.overlay(node) ?? node
   }
 
@@ -133,7 +151,7 @@ final class FileSystem: FileSystemOperations {
   func answer(_ node: Node, _ reply: consuming EntryReply) {
     let shown = current(node)
     _ = reply.entry(
-      node: ids.id(of: node.number), generation: 0, attributes: status(of: shown), entryTimeout: timeout,
+      node: id(of: node), generation: 0, attributes: status(of: shown), entryTimeout: timeout,
       attributeTimeout: attributeTimeout(shown))
   }
 }

@@ -13,14 +13,11 @@ final class NodeIDs: Sendable {
   /// The number in an id.
   static func number(_ id: UInt64) -> Int64 { Int64(truncatingIfNeeded: id & mask) }
 
-  /// The id of a node's latest version.
-  func id(of number: Int64) -> UInt64 {
+  /// The id of a node's latest version. `content`: what tells one from another where nobody calls ``replace(_:)``.
+  func id(of number: Int64, content: UInt64 = 0) -> UInt64 {
     let version = versions.withLock { $0.isEmpty ? 0 : $0[number] ?? 0 }
-    return UInt64(bitPattern: number) & Self.mask | version << Self.bits
+    return UInt64(bitPattern: number) & Self.mask | (version &+ content) << Self.bits
   }
-
-  /// True for an id that is still handed out.
-  func isCurrent(_ id: UInt64) -> Bool { self.id(of: Self.number(id)) == id }
 
   /// The node has other bytes: its id is another from now on.
   func replace(_ number: Int64) { versions.withLock { $0[number, default: 0] += 1 } }

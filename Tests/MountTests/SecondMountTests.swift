@@ -17,6 +17,8 @@ struct SecondMountTests {
     }
   }
 
+  private func bytes(of path: String) throws -> [UInt8] { Array(try Data(contentsOf: URL(fileURLWithPath: path))) }
+
   @Test("becomes a reader and says whose the store is")
   func says() throws {
     try withTwo { writer, reader, started in
@@ -91,6 +93,40 @@ struct SecondMountTests {
         #expect(flistxattr(file.descriptor, nil, 0) == 0)
         #expect(errorOf { CInt(fgetxattr(file.descriptor, "user.colour", nil, 0)) } == ENODATA)
         #expect(errorOf { CInt(fgetxattr(file.descriptor, "user.marfa.held", nil, 0)) } == ENODATA)
+      }
+    }
+  }
+
+  @Test(
+    "reads to its end a file as it was opened, whatever the first one makes of it",
+    arguments: [
+      "head -c 100000 /dev/zero > item/f", "head -c 9000000 /dev/zero > item/f", "truncate -s 1000 item/f",
+      ": > item/f",
+      "echo more >> item/f", "head -c 100000 /dev/zero > item/g; mv item/g item/f",
+    ])
+  func changedWhileOpen(_ change: String) throws {
+    try withTwo { writer, reader, _ in
+      for size in [5000, 3_000_000] {
+        // `yes` ends by a signal.
+        try writer.shell("yes 0123456 | head -c \(size) > item/f || true")
+        let path = reader.point + "/item/f"
+        #expect(eventually(seconds: 5) { (try? File(path, O_RDONLY).size) == size })
+        let before = try bytes(of: path)
+        #expect(before.count == size)
+        let file = try File(path, O_RDONLY)
+        #expect(try file.read(8) == Array("0123456\n".utf8))
+        let memory = try #require(mmap(nil, size, PROT_READ, MAP_SHARED, file.descriptor, 0))
+        defer { munmap(memory, size) }
+        try writer.shell(change)
+        let after = try bytes(of: writer.point + "/item/f")
+        // Everything it was told is over by now.
+        usleep(1_500_000)
+        #expect(try file.size == size)
+        #expect(try file.read(size + 10).elementsEqual(before))
+        #expect(UnsafeRawBufferPointer(start: memory, count: size).elementsEqual(before), "mapped")
+        // Who opens it from then on has what is there now, whole.
+        #expect(try bytes(of: path).elementsEqual(after))
+        #expect(try file.read(size).elementsEqual(before))
       }
     }
   }

@@ -191,6 +191,9 @@ final class OpenFile: Sendable {
 
   // MARK: - Reading
 
+  /// What it had when it was opened.
+  var content: Node.Content { facts.withLock { $0.node?.content ?? .empty } }
+
   /// Where the bytes are; `nil` for an empty file.
   var descriptor: Descriptor? { facts.withLock { $0.descriptor } }
 
