@@ -70,7 +70,7 @@ extension Books {
   }
 
   /// Whether the row's reference lends its read: its writer had uploaded the bytes or could read them (contract
-  /// "Blobs"). A reference that stays keeps what it had.
+  /// "Blobs"). A reference that stays keeps what it had, unless it lends nothing and is written again.
   private func lend(_ actor: Actor, _ row: inout ItemRow, was: String?) throws(ServerRefusal) {
     let hash = row.properties["blob_ref"]?.string
     guard hash != was else { return }
@@ -117,7 +117,8 @@ extension Books {
         result.resolution = ["fields": .array(merged.fields.map { .string($0) }), "strategy": .string(merged.strategy)]
         if merged.keepsBoth { result.copy = try conflictedCopy(of: current) }
       }
-      try lend(actor, &row, was: current.blob)
+      let isNamedAnew = properties["blob_ref"] != nil && !current.lends
+      try lend(actor, &row, was: isNamedAnew ? nil : current.blob)
       row.version += 1
       row.updatedAt = Books.now
       try keep(row)

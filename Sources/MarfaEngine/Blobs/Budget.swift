@@ -108,7 +108,7 @@ extension BlobStore {
     let partial = try connection.partialBytes(hash)
     guard row.held || partial != nil else { return 0 }
     if row.held {
-      if !row.stored { throw .file(.notPermitted) }
+      if !row.stored || row.doubted { throw .file(.notPermitted) }
       if try connection.isOnlyHere(hash) { throw .file(.notPermitted) }
     }
     if try connection.isPinned(hash) { throw .file(.notPermitted) }
@@ -163,7 +163,7 @@ extension Connection {
     return try all(
       """
       WITH here(hash, bytes, moment) AS (
-        SELECT hash, size, coalesce(read_at, held_at, 0) FROM blobs WHERE held = 1 AND stored = 1
+        SELECT hash, size, coalesce(read_at, held_at, 0) FROM blobs WHERE held = 1 AND stored = 1 AND doubted = 0
         UNION ALL
         SELECT p.hash, p.bytes, coalesce(b.read_at, 0) FROM partials p JOIN blobs b ON b.hash = p.hash WHERE b.held = 0)
       SELECT h.hash, h.bytes FROM here h

@@ -6,6 +6,8 @@ struct BlobRow: Sendable, Equatable {
   var stored: Bool
   /// This copy's own upload of them was answered.
   var uploaded: Bool
+  /// Whether the server still has them is not known.
+  var doubted: Bool
   var reason: NotHeldReason
   var detail: String?
 }
@@ -13,12 +15,12 @@ struct BlobRow: Sendable, Equatable {
 extension Connection {
   func blob(_ hash: BlobHash) throws(MarfaError) -> BlobRow? {
     try first(
-      "SELECT size, mime_type, held, stored, not_held_reason, not_held_detail, uploaded FROM blobs WHERE hash = ?1",
+      "SELECT size, mime_type, held, stored, not_held_reason, not_held_detail, uploaded, doubted > 0 FROM blobs WHERE hash = ?1",
       { $0.hash(1, hash) },
       { row in
         BlobRow(
           size: row.optionalInt(0), mimeType: row.optionalText(1), held: row.bool(2), stored: row.bool(3),
-          uploaded: row.bool(6), reason: NotHeldReason(rawValue: row.text(4)) ?? .notFetched,
+          uploaded: row.bool(6), doubted: row.bool(7), reason: NotHeldReason(rawValue: row.text(4)) ?? .notFetched,
           detail: row.optionalText(5))
       })
   }
@@ -43,7 +45,7 @@ extension Connection {
   /// The same for bytes that a server sent, so that it has them.
   func setFetched(_ hash: BlobHash, size: Int64, at now: Timestamp) throws(MarfaError) {
     try setHeld(hash, size: size, mimeType: nil, at: now)
-    try run("UPDATE blobs SET stored = 1, read_at = ?2, not_held_detail = NULL WHERE hash = ?1") {
+    try run("UPDATE blobs SET stored = 1, doubted = 0, read_at = ?2, not_held_detail = NULL WHERE hash = ?1") {
       $0.hash(1, hash)
       $0.time(2, now)
     }

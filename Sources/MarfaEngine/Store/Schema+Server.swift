@@ -6,6 +6,11 @@ extension Schema {
     -- are when another key is used (Sync/KeyMark.swift).
     ALTER TABLE blobs ADD COLUMN uploaded INTEGER NOT NULL DEFAULT 0 CHECK(uploaded IN (0, 1));
 
+    -- 1 from when the server was found to be set back until it has said whether it still has bytes that are here; 2 once they
+    -- were queued to be sent again, 3 when it did not have them after that either (Sync/DoubtedBytes.swift).
+    ALTER TABLE blobs ADD COLUMN doubted INTEGER NOT NULL DEFAULT 0 CHECK(doubted BETWEEN 0 AND 3);
+    CREATE INDEX blobs_doubted ON blobs(hash) WHERE doubted > 0;
+
     -- The server's members of an item or edge that no other column has, as a JSON object: nothing it carries is dropped.
     -- `seen` is the number of the hydration that brought the row last.
     ALTER TABLE items ADD COLUMN rest TEXT NOT NULL DEFAULT '{}';

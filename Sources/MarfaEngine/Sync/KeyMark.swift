@@ -61,12 +61,12 @@ extension Tree.Change {
 }
 
 extension Connection {
-  /// Writes that name bytes held here, have never gone out, and wait for no upload of them: it was answered.
+  /// Writes that name bytes held here and wait for no upload of them: it was answered.
   fileprivate func namingUploaded() throws(MarfaError) -> [(write: Int64, hash: BlobHash, mimeType: String?)] {
     try all(
       """
       SELECT w.number, w.blob, b.mime_type FROM writes w JOIN blobs b ON b.hash = w.blob AND b.held = 1
-      WHERE w.kind IN ('create_item', 'update_item') AND w.gone_out = 0 AND w.state IN ('queued', 'blocked')
+      WHERE w.kind IN ('create_item', 'update_item') AND w.state IN ('queued', 'blocked')
         AND NOT EXISTS (SELECT 1 FROM writes u WHERE u.blob = w.blob AND u.kind = 'upload_blob')
       ORDER BY w.number
       """, { _ in }, { row in row.hash(1).map { (row.int(0), $0, row.optionalText(2)) } }

@@ -101,8 +101,8 @@ extension Tree.Change {
     }
   }
 
-  /// Which bytes a server that was set back still has is told by its rows: others are not let go of here, and are
-  /// uploaded again when they are named.
+  /// Which bytes a server that was set back may still have is told by its rows: others are not let go of here, and are
+  /// uploaded again when they are named. Of those it is asked.
   func forgetStored() throws(MarfaError) {
     try connection.run(
       """
@@ -110,6 +110,7 @@ extension Tree.Change {
         SELECT 1 FROM nodes n JOIN items i ON i.id = n.item
         WHERE n.hash = blobs.hash AND i.version > 0 AND NOT EXISTS (SELECT 1 FROM writes w WHERE w.item = i.id))
       """)
+    try connection.doubtAll()
     try forgetUploads()
   }
 }

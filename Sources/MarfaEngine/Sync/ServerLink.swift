@@ -30,6 +30,7 @@ final class ServerLink: Sendable {
   let network: Network
   let drain: Drain
   let follower: Follower
+  private let doubted: DoubtedBytes
   private let bytes: ServerBytes
   /// Bytes that come make the stream be tried again this often at most.
   private static let hurry: Int64 = 5_000_000_000
@@ -53,6 +54,8 @@ final class ServerLink: Sendable {
     following.tier = options.tier
     following.shortestWait = options.waits.shortest
     following.longestWait = options.waits.longest
+    let doubted = DoubtedBytes(copy, server, interval: options.waits.longest)
+    self.doubted = doubted
     follower = Follower(
       copy, server, drain, following,
       onLive: { [fetcher] in
@@ -60,6 +63,7 @@ final class ServerLink: Sendable {
         // What could not be fetched before is tried again at once.
         fetcher.link.worked()
         fetcher.learnSizes()
+        doubted.look()
       })
     // Whoever waits to try again because nothing could be reached need not, when bytes came. Not for each of them: what is
     // read goes on by the thousand, and the stream may be broken alone.
@@ -85,8 +89,10 @@ final class ServerLink: Sendable {
     // Both at once: a hydration may be waiting for an answer that the drain waits for.
     follower.stop()
     drain.stop()
+    doubted.stop()
     follower.close()
     drain.close()
+    doubted.close()
     bytes.close()
     network.close()
   }

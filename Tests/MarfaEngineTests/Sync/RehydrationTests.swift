@@ -374,6 +374,52 @@ struct RehydrationTests {
     try checkInvariants(copy)
   }
 
+  @Test(
+    "sends bytes again that a server was set back to before, though it took rows that name them since",
+    arguments: ["new", "known"])
+  func lostBytes(_ name: String) async throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try copy.write("known", "known before")
+    try copy.write("elsewhere", "held before")
+    _ = try caughtUp(shared, copy)
+    try shared.server.takeSnapshot()
+    for number in 0..<6 { try copy.mkdir("d\(number)") }
+    _ = try caughtUp(shared, copy)
+    // The upload is answered, and what names it is not taken before the server is set back.
+    let drops = ["POST", "PATCH"].map { method in
+      shared.server.faults.add(Fault(.drop, method: method, path: "/items", count: nil))
+    }
+    try copy.write(name, "bytes of \(name)")
+    try eventually("the bytes are there") { try !copy.queue.writes().contains { $0.kind == .uploadBlob } }
+    shared.server.faults.add(Fault(.refuse(status: 503), path: "/events", count: nil))
+    try shared.server.restoreSnapshot()
+    for drop in drops { shared.server.faults.remove(drop) }
+    copy.retryNow()
+    try eventually("the row is there") { try copy.queue.writes().isEmpty }
+    shared.server.faults.removeAll()
+    copy.retryNow()
+    let hash = BlobHash(of: Array("bytes of \(name)".utf8))
+    try eventually("it is noticed") { try copy.status().leftBehind == 6 && copy.hydration() == .complete }
+    try eventually("they are there again: \(copy.queueText)") {
+      try copy.queue.writes().isEmpty
+        && copy.store.read { (connection) throws(MarfaError) in try connection.blob(hash) }
+          .map { $0.stored && !$0.doubted } == true
+    }
+    let other = try shared.connected()
+    let text = try await other.blobs.withFile(hash) { String(decoding: try contents($0), as: UTF8.self) }
+    #expect(text == "bytes of \(name)")
+    // What it had before was asked for, and is not sent again.
+    try eventually("the others are not in doubt") {
+      try copy.store.read { (connection) throws(MarfaError) in
+        try connection.first("SELECT count(*) FROM blobs WHERE doubted > 0") { $0.int(0) }
+      } == 0
+    }
+    #expect(shared.server.requests.count { $0.path == "/blobs" && $0.method == "POST" } == 4)
+    #expect(shared.server.violations.map(\.kind) == [.beforeItsUpload])
+    try checkInvariants(copy)
+  }
+
   @Test("that waits for a write's answer, which does not come, keeps no copy from being closed")
   func closedMeanwhile() throws {
     let shared = try Shared()
