@@ -48,8 +48,8 @@ enum BytesCommands {
     guard !line.has(.json) else { return try Output.print(result) }
     let kept = result.count("kept")
     try Output.print(
-      "\(Bytes.text(result.count("removed"))) were let go"
-        + (kept > 0 ? "; of \(Counted.text(kept, "file")) they stay: pinned, open, or only here" : ""))
+      "let go of \(Bytes.text(result.count("removed")))"
+        + (kept > 0 ? "; the bytes of \(Counted.text(kept, "file")) stay: pinned, open, or only here" : ""))
   }
 
   /// `fetch [ITEM...]`: without a word, every attachment that is not here.

@@ -139,7 +139,7 @@ enum StatusText {
   /// The budget alone.
   static func budget(_ budget: JSON.Object) -> String {
     var text = "Files held: \(held(budget))"
-    if let removed = budget["removed"]?.integer, removed > 0 { text += "; \(Bytes.text(removed)) were let go" }
+    if let removed = budget["removed"]?.integer, removed > 0 { text += "; let go of \(Bytes.text(removed))" }
     return text + "\n"
   }
 
