@@ -52,7 +52,8 @@ final class DoubtedBytes: Sendable {
       state.update { $0.isWanted = false }
       let isDone: Bool
       do throws(MarfaError) { isDone = try lookOnce() } catch {
-        Log.warning("which bytes the server still has is not known yet: \(error)")
+        // Asked again when the stream is live again.
+        if case .canceled = error {} else { Log.warning("which bytes the server still has is not known yet: \(error)") }
         isDone = true
       }
       let isOver = state.update { state in
