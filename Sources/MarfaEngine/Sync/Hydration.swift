@@ -202,8 +202,10 @@ struct Hydration {
     let count = try copy.store.read { (connection) throws(MarfaError) in try connection.leftBehind() }
     guard count > 0 else { return }
     Log.warning(
-      "the server was set back to before it took what it had: \(count) files and folders that it knows no more stay, on "
-        + "this device only")
+      "the server was set back to before it took what it had: "
+        + (count == 1
+          ? "a file or folder that it knows no more stays" : "\(count) files and folders that it knows no more stay")
+        + ", on this device only")
   }
 
   /// The server says that it has no such item.
