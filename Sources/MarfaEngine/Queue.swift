@@ -13,6 +13,9 @@ public struct Queue: Sendable {
   public func paths(of write: QueuedWrite) throws(MarfaError) -> [String] {
     if let item = write.item { return try paths(of: item) }
     guard let blob = write.blob else { return [] }
+    // Others may have the same bytes, sent long ago.
+    let named = try copy.store.read { (connection) throws(MarfaError) in try connection.itemNaming(blob) }
+    if let named { return try paths(of: named) }
     let number = try copy.store.read { (connection) throws(MarfaError) in try connection.nodes(showing: blob).first }
     guard let number else { return [] }
     return try copy.tree.paths(of: number)
@@ -123,8 +126,12 @@ public struct Queue: Sendable {
     try copy.change { (change) throws(MarfaError) in
       let write = try find(id, change)
       guard !write.hasGoneOut else {
+        let isAnswered = write.state == .blocked || write.state == .refused || write.state == .dead
         throw .invalid(
-          "write \(id) has gone out: the server may have done it. Once it is answered, undo what it did, or discard it")
+          isAnswered
+            ? "write \(id) has gone out and was not taken; discard it to give it up"
+            : "write \(id) has gone out: the server may have done it. Once it is answered, undo what it did, or discard it"
+        )
       }
       try giveUp(write, change)
     }
@@ -148,11 +155,21 @@ public struct Queue: Sendable {
   /// Bytes that only this write, or one that waits on it, names stay beside the file, on this device.
   private func giveUp(_ write: QueuedWrite, _ change: Tree.Change) throws(MarfaError) {
     let connection = change.connection
-    let about = try write.item.map { (item) throws(MarfaError) in try connection.queue(about: item) } ?? []
-    let written = about.last { $0.kind == .updateItem && $0.blob != nil && $0.id.number >= write.id.number }
-    if let item = write.item, let hash = written?.blob, try connection.blob(hash)?.held == true,
-      let node = try connection.node(of: item)
-    {
+    // What waits on it goes along: with an upload the edit that names its bytes.
+    var going = [write]
+    var next = 0
+    while next < going.count {
+      let id = going[next].id
+      for other in try connection.writesWaiting(on: id) + connection.writesRefused(becauseOf: id)
+      where !going.contains(where: { $0.id == other.id }) { going.append(other) }
+      next += 1
+    }
+    for item in Set(going.compactMap(\.item)) {
+      let written = try connection.queue(about: item).last {
+        $0.kind == .updateItem && $0.blob != nil && $0.id.number >= write.id.number
+      }
+      guard let hash = written?.blob, try connection.blob(hash)?.held == true, let node = try connection.node(of: item)
+      else { continue }
       let served = try connection.servedItem(item)?.item
       let known = if let served { served } else { try connection.item(item) }
       if known?.blob != hash { try change.keep(hash, beside: node, labelled: "not sent") }
@@ -172,6 +189,13 @@ public struct Queue: Sendable {
 }
 
 extension Connection {
+  /// The item that the first write gives these bytes to.
+  fileprivate func itemNaming(_ blob: BlobHash) throws(MarfaError) -> ItemID? {
+    try first(
+      "SELECT item FROM writes WHERE blob = ?1 AND item IS NOT NULL ORDER BY number LIMIT 1", { $0.hash(1, blob) },
+      { $0.itemID(0) }) ?? nil
+  }
+
   /// Writes with what they wait for: one that may not go yet, for another has to be answered, says which (contract,
   /// `awaiting_dependency`). Its state stays ``WriteState/queued``: it goes by itself.
   fileprivate func saying(_ writes: [QueuedWrite]) throws(MarfaError) -> [QueuedWrite] {

@@ -60,7 +60,8 @@ extension Help {
 
     Takes back writes that have not gone out, with all that waits on them; the mount shows
     what there is without them. A file or folder they were to make stays on this device, and
-    so do bytes that were to replace others, beside those, as "NAME (not sent)".
+    so do bytes that were to replace others, beside those, as "NAME (not sent)"
+    (before its extension).
     WRITE is a number that "marfa-mount queue" shows.
 
     Examples:
@@ -73,7 +74,8 @@ extension Help {
 
     Gives up writes that are blocked, refused or dead, with all that waits on them. What they
     said is gone from the queue; a file or folder they were to make stays on this device, and
-    so do bytes that were to replace others, beside those, as "NAME (not sent)".
+    so do bytes that were to replace others, beside those, as "NAME (not sent)"
+    (before its extension).
     WRITE is a number that "marfa-mount queue" shows.
 
     Examples:

@@ -109,7 +109,8 @@ enum Help {
                               Otherwise it is taken from MARFA_API_KEY, or from the systemd
                               credential "marfa-key"
       --type TYPE             bring this type of item and those under it; may be given again.
-                              Otherwise every type comes. The store keeps the choice
+                              Attachments are core.file. Otherwise those it brought before,
+                              at first every type. The store keeps the choice
       --tier library|feed|all bring this tier: library; the store keeps the choice
       -f, --foreground        stay in the foreground, and log to standard error; Ctrl-C ends it
       --reader                only look: nothing can be written. When another process has the

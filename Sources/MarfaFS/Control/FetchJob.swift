@@ -171,7 +171,9 @@ final class FetchJob: Sendable {
       return state.done
     }
     guard let fetched else { return }
-    let gone = (try? blobs.notStaying(Set(fetched.map(\.hash)))) ?? []
+    var gone = (try? blobs.notStaying(Set(fetched.map(\.hash)))) ?? []
+    // One may have made room for the next.
+    for file in fetched where (try? blobs.isHeld(file.hash)) == false { gone.insert(file.hash) }
     let budget = gone.isEmpty ? 0 : ((try? blobs.allowance()) ?? nil) ?? 0
     state.withLock { state in
       for file in fetched where gone.contains(file.hash) {

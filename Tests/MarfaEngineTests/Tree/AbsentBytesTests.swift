@@ -113,6 +113,45 @@ struct RefusedBytesTests {
     #expect(throws: MarfaError.file(.notPermitted)) { try copy.blobs.letGo(hash) }
   }
 
+  @Test("stay beside the file when their upload is given up, with the edit that waits on it", arguments: [false, true])
+  func uploadGivenUp(isRefused: Bool) throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try copy.write("k.txt", "v1")
+    try copy.write("same.txt", "typed by hand, elsewhere")
+    try copy.drained()
+    if isRefused {
+      shared.server.faults.add(Fault(.refuse(status: 413), method: "POST", path: "/blobs"))
+    } else {
+      try copy.queue.pause()
+    }
+    try copy.write("k.txt", "typed by hand")
+    if isRefused {
+      try eventually("it is refused") { try copy.queue.writes().allSatisfy { $0.state == .refused } }
+    }
+    let write = try #require(try copy.queue.writes().first { $0.kind == .uploadBlob })
+    #expect(try copy.queue.paths(of: write) == ["k.txt"])
+    if isRefused { try copy.queue.discard(write.id) } else { try copy.queue.withdraw(write.id) }
+    #expect(try copy.text("k (not sent).txt") == "typed by hand")
+    #expect(try copy.queue.writes().isEmpty, "\(copy.queueText)")
+    try checkInvariants(copy)
+  }
+
+  @Test("name the file that waits for them, though another has the same bytes")
+  func named() throws {
+    let shared = try Shared()
+    let copy = try shared.connected()
+    try copy.write("first.txt", "the same")
+    try copy.drained()
+    try copy.store.write { (connection) throws(MarfaError) in
+      _ = try connection.run("UPDATE blobs SET uploaded = 0, stored = 0")
+    }
+    try copy.queue.pause()
+    try copy.write("second.txt", "the same")
+    let write = try #require(try copy.queue.writes().first { $0.kind == .uploadBlob })
+    #expect(try copy.queue.paths(of: write) == ["second.txt"])
+  }
+
   @Test("stay beside the file when it is given up")
   func givenUp() throws {
     let shared = try Shared()
