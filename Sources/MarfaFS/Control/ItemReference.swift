@@ -72,6 +72,10 @@ struct ItemReference {
         Result { () throws(MarfaError) in try copy.tree.lookup(number, bytes) }
       }
       guard let node = try engine({ () throws(MarfaError) in try result.get() }) else {
+        // From the root of the machine it would have been found in a mount.
+        if path.hasPrefix("/") {
+          throw CommandFailure(.refused, "item_not_found", "there is no \(path) in any mount, nor in \(copy.path)")
+        }
         let place = found.map { _ in "where \"\(path)\" leads" } ?? "at the top of \(copy.path)"
         throw CommandFailure(.refused, "item_not_found", "nothing is called \"\(name)\" \(place)")
       }
@@ -86,7 +90,8 @@ struct ItemReference {
 
   private func item(of node: Node, called name: String, filesToo: Bool) throws(CommandFailure) -> ItemID {
     guard node.number != Node.root else {
-      throw CommandFailure(.refused, "not_an_item", "the root is no item; \"add\" adds a file that hangs on no item")
+      let advice = filesToo ? "name what is in it" : "\"add\" adds a file that hangs on no item"
+      throw CommandFailure(.refused, "not_an_item", "the root is no item; \(advice)")
     }
     guard node.kind == .directory || filesToo else {
       throw CommandFailure(
