@@ -121,8 +121,9 @@ public struct Queue: Sendable {
   }
 
   /// Takes back a write that has not gone out, with what waits on it; the copy shows what it was without them. Bytes that
-  /// were to replace others stay beside those, on this device.
-  public func withdraw(_ id: WriteID) throws(MarfaError) {
+  /// were to replace others stay beside those, on this device. Answers the writes that went along.
+  @discardableResult
+  public func withdraw(_ id: WriteID) throws(MarfaError) -> [WriteID] {
     try copy.change { (change) throws(MarfaError) in
       let write = try find(id, change)
       guard !write.hasGoneOut else {
@@ -133,13 +134,15 @@ public struct Queue: Sendable {
             : "write \(id) has gone out: the server may have done it. Once it is answered, undo what it did, or discard it"
         )
       }
-      try giveUp(write, change)
+      return try giveUp(write, change)
     }
   }
 
   /// Gives up a write that is blocked, refused or dead, with what waits on it. What it said is gone from the queue; a file
   /// or directory it was to make stays on this device, and so do bytes that were to replace others, beside those.
-  public func discard(_ id: WriteID) throws(MarfaError) {
+  /// Answers the writes that went along.
+  @discardableResult
+  public func discard(_ id: WriteID) throws(MarfaError) -> [WriteID] {
     try copy.change { (change) throws(MarfaError) in
       let write = try find(id, change)
       guard write.state == .blocked || write.state == .refused || write.state == .dead else {
@@ -148,12 +151,12 @@ public struct Queue: Sendable {
             ? "write \(id) has gone out and waits for its answer; until there is one it can't be given up"
             : "write \(id) still waits for its turn; withdraw it instead")
       }
-      try giveUp(write, change)
+      return try giveUp(write, change)
     }
   }
 
   /// Bytes that only this write, or one that waits on it, names stay beside the file, on this device.
-  private func giveUp(_ write: QueuedWrite, _ change: Tree.Change) throws(MarfaError) {
+  private func giveUp(_ write: QueuedWrite, _ change: Tree.Change) throws(MarfaError) -> [WriteID] {
     let connection = change.connection
     // What waits on it goes along: with an upload the edit that names its bytes.
     var going = [write]
@@ -174,7 +177,7 @@ public struct Queue: Sendable {
       let known = if let served { served } else { try connection.item(item) }
       if known?.blob != hash { try change.keep(hash, beside: node, labelled: "not sent") }
     }
-    try change.takeOff(write)
+    return try change.takeOff(write)
   }
 
   private func drain() throws(MarfaError) -> Drain {

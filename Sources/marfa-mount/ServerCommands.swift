@@ -150,12 +150,14 @@ enum WriteCommands {
     let access = try StoreAccess.writing(target)
     defer { access.close() }
     var results: [JSON] = []
-    for number in numbers {
+    // Named, and gone with one that was named before.
+    var along: Set<Int64> = []
+    for number in numbers where !along.contains(number) {
       do throws(CommandFailure) {
-        results.append(.object(try access.run(ControlRequest(line.command.rawValue, ["write": .integer(number)]))))
-        if !line.has(.json) {
-          try Output.print(ServerText.done(line.command, ["write": .integer(number)], target.store))
-        }
+        let result = try access.run(ControlRequest(line.command.rawValue, ["write": .integer(number)]))
+        results.append(.object(result))
+        along.formUnion(result["along"]?.array?.compactMap(\.integer) ?? [])
+        if !line.has(.json) { try Output.print(ServerText.done(line.command, result, target.store)) }
       } catch {
         var failure = error
         if numbers.count > 1 { failure.details["done"] = .array(results) }
@@ -201,10 +203,18 @@ enum ServerText {
         + "Queue: \(QueueText.summary(result))"
     case .resume: "Sending goes on. Queue: \(QueueText.summary(result))"
     case .release: "Write \(number) goes again"
-    case .withdraw: "Write \(number) is taken back"
-    case .discard: "Write \(number) is given up"
+    case .withdraw: "Write \(number) is taken back\(along(result))"
+    case .discard: "Write \(number) is given up\(along(result))"
     default: ""
     }
+  }
+
+  private static func along(_ result: JSON.Object) -> String {
+    let writes = result["along"]?.array?.compactMap(\.integer) ?? []
+    guard !writes.isEmpty else { return "" }
+    return writes.count > 10
+      ? ", and with it \(writes.count) that waited for it"
+      : ", and with it what waited for it: \(writes.map { "\($0)" }.joined(separator: ", "))"
   }
 
   /// How the store stands with its server, for `status`.

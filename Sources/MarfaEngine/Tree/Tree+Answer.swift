@@ -124,8 +124,9 @@ extension Tree.Change {
   }
 
   /// Takes a write and what waits on it off the queue, and shows what there is without them. With a directory that is not
-  /// to be, what was made in it and has not gone out either.
-  func takeOff(_ write: QueuedWrite) throws(MarfaError) {
+  /// to be, what was made in it and has not gone out either. Answers those that went along.
+  @discardableResult
+  func takeOff(_ write: QueuedWrite) throws(MarfaError) -> [WriteID] {
     var gone = [write]
     var known: Set<WriteID> = [write.id]
     var next = 0
@@ -158,6 +159,7 @@ extension Tree.Change {
         try tree.blobs.release(blob, in: connection)
       }
     }
+    return gone.dropFirst().map(\.id)
   }
 
   /// The creates, not gone out, of what has its only place in a directory.

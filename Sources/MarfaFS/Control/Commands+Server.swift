@@ -37,7 +37,10 @@ extension Commands {
 
   /// `release`: a write that is blocked, dead or was refused unsent goes again.
   func release(_ arguments: JSON.Object) throws(CommandFailure) -> JSON.Object {
-    try withWrite(arguments) { (id) throws(MarfaError) in try copy.queue.release(id) }
+    try withWrite(arguments) { (id) throws(MarfaError) in
+      try copy.queue.release(id)
+      return []
+    }
   }
 
   /// `withdraw`: a write that has not gone out is taken back.
@@ -124,18 +127,20 @@ extension Commands {
   }
 
   private func withWrite(
-    _ arguments: JSON.Object, _ body: (WriteID) throws(MarfaError) -> Void
+    _ arguments: JSON.Object, _ body: (WriteID) throws(MarfaError) -> [WriteID]
   ) throws(CommandFailure) -> JSON.Object {
     let arguments = try Arguments(arguments, allowed: ["write"])
     guard let number = try arguments.integer("write") else {
       throw CommandFailure(.usage, "missing_argument", "the argument \"write\" is missing")
     }
-    do throws(MarfaError) { try body(WriteID(number)) } catch {
+    let along: [WriteID]
+    do throws(MarfaError) { along = try body(WriteID(number)) } catch {
       // Exit 4 is for what the queue won't do.
       if case .invalid(let words) = error { throw CommandFailure(.store, "queue_refused", words) }
       throw CommandFailure(error)
     }
     var result: JSON.Object = ["write": .integer(number)]
+    if !along.isEmpty { result["along"] = .array(along.map { .integer($0.number) }) }
     result["queue"] = .object(try queueState())
     return result
   }
