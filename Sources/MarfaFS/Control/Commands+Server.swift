@@ -98,7 +98,7 @@ extension Commands {
         mount == nil
           ? "nothing is sent or brought while the store is not mounted"
           : copy.isReader
-            ? "the process that has the store open for writing asks the server"
+            ? "a reader asks no server: the mount that has the store open for writing does, when there is one"
             : "mount again with a key for \(origin): --key-file FILE, or MARFA_API_KEY")
       return result
     }
@@ -151,7 +151,7 @@ extension Commands {
     guard mount != nil else {
       throw CommandFailure(
         .refused, "not_mounted",
-        "\(copy.path) is not mounted, so nothing is sent or brought. Mount it: "
+        "\(copy.path) is not mounted for writing, so nothing is sent or brought. Mount it: "
           + "\(CommandHint(mounting: copy.path, at: "FOLDER"))")
     }
     if copy.isReader { throw CommandFailure(.readingHandle) }

@@ -131,7 +131,8 @@ struct RefusedBytesTests {
     }
     let write = try #require(try copy.queue.writes().first { $0.kind == .uploadBlob })
     #expect(try copy.queue.paths(of: write) == ["k.txt"])
-    if isRefused { try copy.queue.discard(write.id) } else { try copy.queue.withdraw(write.id) }
+    let along = isRefused ? try copy.queue.discard(write.id) : try copy.queue.withdraw(write.id)
+    #expect(along.count == 1)
     #expect(try copy.text("k (not sent).txt") == "typed by hand")
     #expect(try copy.queue.writes().isEmpty, "\(copy.queueText)")
     try checkInvariants(copy)
