@@ -14,7 +14,8 @@ extension FileSystem {
         return getattr(known, sizeOf: hash, reply)
       }
       // Of an outdated id the kernel is told nothing when the node's attributes change.
-      reply.attributes(status(of: known), timeout: isCurrent ? attributeTimeout(known) : 0)
+      let lasts = isCurrent && file?.isLive != true
+      reply.attributes(status(of: known), timeout: lasts ? attributeTimeout(known) : 0)
     } catch {
       reply.fail(error.errno)
     }

@@ -76,7 +76,11 @@ extension FileSystem {
     let mayWrite = flags & O_ACCMODE != O_RDONLY
     // With O_DIRECT a program reads the pieces it likes from us; not every disk would have them.
     let mayPass = !mayWrite && flags & (O_TRUNC | marfa_o_direct) == 0
-    guard let mode = modes.open(file.id, content: tag(file.content), passing: mayPass ? file.held : nil) else {
+    // A reader's kernel looked up another content than is there by now, or one that changes where it is: it keeps nothing
+    // of what is read.
+    let isLive = copy.isReader && (file.isLive || ids.id(of: file.number, content: tag(file.content)) != file.id)
+    let content = isLive ? nil : tag(file.content)
+    guard let mode = modes.open(file.id, content: content, passing: mayPass && !isLive ? file.held : nil) else {
       files.release(file)
       forgetOutdated(file.number)
       return reply.fail(.stale)
@@ -102,7 +106,8 @@ extension FileSystem {
     case .passthrough(let number): delivery = reply.opened(handle: handle, passingThrough: number)
     // A node id's bytes change only through this kernel, which knows; a reader's change behind its back.
     case .ordinary:
-      delivery = reply.opened(handle: handle, keepCache: !copy.isReader, isReadOnly: !mayWrite)
+      delivery = reply.opened(
+        handle: handle, keepCache: !copy.isReader, directIO: isLive, isReadOnly: !mayWrite)
     }
     if delivery == .abandoned { close(handle) }
   }

@@ -131,6 +131,33 @@ struct SecondMountTests {
     }
   }
 
+  @Test("reads a file that is being written, and was synced, as it is at that moment, with nothing added")
+  func beingWritten() throws {
+    try withTwo { writer, reader, _ in
+      let file = try File(writer.point + "/item/g", O_RDWR | O_CREAT)
+      try file.write([UInt8](repeating: 0x41, count: 200_000), at: 0)
+      for offset in 0..<3 {
+        try file.synchronize()
+        try file.write([0x42], at: offset)
+      }
+      try file.synchronize()
+      let path = reader.point + "/item/g"
+      #expect(eventually(seconds: 5) { (try? File(path, O_RDONLY).size) == 200_000 })
+      let open = try File(path, O_RDONLY)
+      #expect(try open.read(4) == Array("BBBA".utf8))
+      try file.truncate(to: 1000)
+      try file.synchronize()
+      usleep(1_500_000)
+      #expect(try open.read(300_000).elementsEqual(Array("BBB".utf8) + [UInt8](repeating: 0x41, count: 997)))
+      #expect(try open.size == 1000)
+      try file.write([UInt8](repeating: 0x4e, count: 3000), at: 0)
+      try file.close()
+      usleep(1_500_000)
+      #expect(try open.read(300_000).elementsEqual([UInt8](repeating: 0x4e, count: 3000)))
+      #expect(try bytes(of: path).elementsEqual([UInt8](repeating: 0x4e, count: 3000)))
+    }
+  }
+
   @Test("goes on when the first one ends, and can be its writer after a new start")
   func goesOn() throws {
     try withTwo { writer, reader, _ in

@@ -48,13 +48,15 @@ final class DoubtedBytes: Sendable {
   }
 
   private func run() {
+    var said = ""
     while true {
       state.update { $0.isWanted = false }
       let isDone: Bool
       do throws(MarfaError) { isDone = try lookOnce() } catch {
-        // Asked again when the stream is live again.
-        if case .canceled = error {} else { Log.warning("which bytes the server still has is not known yet: \(error)") }
-        isDone = true
+        let words = "which bytes the server still has is not known yet: \(error)"
+        if case .canceled = error {} else if words != said { Log.warning(words) }
+        said = words
+        isDone = false
       }
       let isOver = state.update { state in
         let isOver = state.isOver || (isDone && !state.isWanted)
@@ -66,26 +68,33 @@ final class DoubtedBytes: Sendable {
     }
   }
 
-  /// False when something is to be looked for again later: what was queued for it is not through.
+  /// False when something is to be looked for again later: what was queued for it is not through, or it could not be asked.
   private func lookOnce() throws(MarfaError) -> Bool {
     var last: BlobHash?
     while true {
+      if state.read({ $0.isOver }) { throw .canceled }
       let piece = try copy.store.read { (connection) throws(MarfaError) in
         try connection.doubted(after: last, limit: 64)
       }
       guard let end = piece.last else { break }
       last = end
-      let answers = try ask(piece)
+      let (answers, failure) = try ask(piece)
       try copy.change { (change) throws(MarfaError) in
         for (hash, isThere) in answers {
           if isThere { try change.connection.trust(hash) } else { try change.bringBack(hash) }
         }
       }
+      guard let failure else { continue }
+      if failure == .canceled { throw .canceled }
+      // One that can't be asked about keeps no other from it; a server that can't be asked is left alone for a while.
+      if answers.isEmpty { throw .remote(failure) }
     }
     return try copy.store.read { (connection) throws(MarfaError) in try !connection.isAnyDoubted() }
   }
 
-  private func ask(_ hashes: [BlobHash]) throws(MarfaError) -> [(hash: BlobHash, isThere: Bool)] {
+  private func ask(_ hashes: [BlobHash]) throws(MarfaError) -> (
+    answers: [(hash: BlobHash, isThere: Bool)], failure: RemoteFailure?
+  ) {
     let answers = Monitor<[Result<(hash: BlobHash, isThere: Bool), RemoteFailure>]>([])
     for hash in hashes {
       let isPosted = askers.post { [self] in
@@ -97,13 +106,15 @@ final class DoubtedBytes: Sendable {
       guard isPosted else { throw .canceled }
     }
     let all = answers.wait { $0.count == hashes.count ? $0 : nil } ?? []
-    do throws(RemoteFailure) {
-      var found: [(hash: BlobHash, isThere: Bool)] = []
-      for answer in all { found.append(try answer.get()) }
-      return found
-    } catch {
-      throw error == .canceled ? .canceled : .remote(error)
+    var found: [(hash: BlobHash, isThere: Bool)] = []
+    var failed: RemoteFailure?
+    for answer in all {
+      switch answer {
+      case .success(let answer): found.append(answer)
+      case .failure(let failure): failed = failure
+      }
     }
+    return (found, failed)
   }
 }
 

@@ -30,7 +30,7 @@ final class ServerLink: Sendable {
   let network: Network
   let drain: Drain
   let follower: Follower
-  private let doubted: DoubtedBytes
+  let doubted: DoubtedBytes
   private let bytes: ServerBytes
   /// Bytes that come make the stream be tried again this often at most.
   private static let hurry: Int64 = 5_000_000_000
@@ -169,6 +169,7 @@ extension WorkingCopy {
     let link = link.withLock { $0 }
     link?.follower.retryNow()
     link?.drain.retryNow()
+    link?.doubted.look()
     fetcher.link.worked()
   }
 

@@ -191,6 +191,12 @@ final class OpenFile: Sendable {
 
   // MARK: - Reading
 
+  /// A reader has it open while the writer writes to it where it is.
+  var isLive: Bool {
+    guard isReader, case .staged = content else { return false }
+    return true
+  }
+
   /// What it had when it was opened.
   var content: Node.Content { facts.withLock { $0.node?.content ?? .empty } }
 
@@ -256,6 +262,9 @@ final class OpenFile: Sendable {
         node.ctime = max(node.ctime, known.ctime)
       }
       if let size = facts.size { node.size = size }
+      if isReader, case .staged = node.content, let size = try? facts.descriptor?.status().st_size {
+        node.size = Int64(size)
+      }
       if let mtime = facts.mtime {
         node.mtime = mtime
         node.ctime = max(node.ctime, mtime)
@@ -553,6 +562,9 @@ final class OpenFile: Sendable {
       if let mtime = changes.mtime, facts.mtime != nil { facts.mtime = mtime }
       guard var node = facts.node else { return nil }
       if let size = facts.size { node.size = size }
+      if isReader, case .staged = node.content, let size = try? facts.descriptor?.status().st_size {
+        node.size = Int64(size)
+      }
       if let mtime = facts.mtime { node.mtime = mtime }
       return node
     }

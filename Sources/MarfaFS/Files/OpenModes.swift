@@ -69,11 +69,12 @@ final class OpenModes: Sendable {
   }
 
   /// Lets in one more open of an id, whose bytes `content` tells from others (``NodeIDs/id(of:content:)``); `held` is there if the kernel may read it by itself. `nil`: the id is outdated, or
-  /// is so from now on. The open is to be answered with `ESTALE` then, and the node's names are to be forgotten.
-  func open(_ id: UInt64, content: UInt64, passing held: Held?) -> Mode? {
+  /// is so from now on. The open is to be answered with `ESTALE` then, and the node's names are to be forgotten. Without
+  /// `content` the kernel keeps nothing of what is read, and no id is outdated for that.
+  func open(_ id: UInt64, content: UInt64?, passing held: Held?) -> Mode? {
     let isWorthIt = backing.isInUse && (held?.isWorthIt ?? false)
     return state.withLock { state in
-      guard ids.id(of: NodeIDs.number(id), content: content) == id else { return nil }
+      if let content, ids.id(of: NodeIDs.number(id), content: content) != id { return nil }
       var slot = state.slots[id] ?? Slot()
       defer { if slot.ordinary + slot.passing > 0 { state.slots[id] = slot } }
       if slot.passing > 0 {

@@ -398,6 +398,8 @@ struct RehydrationTests {
     copy.retryNow()
     try eventually("the row is there") { try copy.queue.writes().isEmpty }
     shared.server.faults.removeAll()
+    // It can't say so of one of them at first.
+    shared.server.faults.add(Fault(.refuse(status: 500), method: "HEAD", path: "/blobs"))
     copy.retryNow()
     let hash = BlobHash(of: Array("bytes of \(name)".utf8))
     try eventually("it is noticed") { try copy.status().leftBehind == 6 && copy.hydration() == .complete }
