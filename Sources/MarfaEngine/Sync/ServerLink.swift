@@ -1,3 +1,5 @@
+import Glibc
+
 /// How a working copy meets its server.
 public struct RemoteOptions: Sendable {
   /// Which server.
@@ -67,16 +69,24 @@ final class ServerLink: Sendable {
       })
     // Whoever waits to try again because nothing could be reached need not, when bytes came. Not for each of them: what is
     // read goes on by the thousand, and the stream may be broken alone.
-    let hurriedAt = Lock<Int64>(.leaf, .min)
+    let hurry = Lock<(next: Int64, isWaiting: Bool)>(.leaf, (.min, false))
     bytes.onAnswer { [weak follower] in
       guard let follower, !follower.isLive, follower.trouble?.isOfTheWay ?? true else { return }
       let now = Monotonic.now
-      let isDue = hurriedAt.withLock { moment in
-        guard moment == .min || now - moment > ServerLink.hurry else { return false }
-        moment = now
-        return true
+      let wait = hurry.withLock { hurry -> Int64? in
+        guard !hurry.isWaiting else { return nil }
+        hurry.isWaiting = hurry.next > now
+        defer { hurry.next = max(hurry.next, now) + ServerLink.hurry }
+        return max(hurry.next, now) - now
       }
-      if isDue { follower.retryNow() }
+      guard let wait else { return }
+      if wait == 0 { return follower.retryNow() }
+      // It was tried a moment ago, perhaps before the server was there.
+      startThread(named: "marfa-hurry") { [weak follower] in
+        usleep(useconds_t(wait / 1000))
+        hurry.withLock { $0.isWaiting = false }
+        follower?.retryNow()
+      }
     }
     drain.onStreamWanted { [weak follower] in follower?.openAnew() }
     try drain.start()
