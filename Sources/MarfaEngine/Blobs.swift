@@ -98,6 +98,11 @@ public struct Blobs: Sendable {
     try copy.store.read { (connection) throws(MarfaError) in try connection.keep() }
   }
 
+  /// Throws `EPERM` for bytes that ``letGo(_:)`` would not take, open or not: pinned, or nobody else's.
+  public func checkLetGo(_ hash: BlobHash) throws(MarfaError) {
+    try copy.store.read { (connection) throws(MarfaError) in try copy.blobStore.checkLetGo(hash, in: connection) }
+  }
+
   /// Lets a blob's bytes go though it be an attachment kept, and answers the bytes removed. `EBUSY` while it is open;
   /// `EPERM` when it is pinned, or when the only bytes are here.
   @discardableResult

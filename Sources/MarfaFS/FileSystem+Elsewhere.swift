@@ -137,6 +137,8 @@ extension FileSystem {
         return
       }
       if word == "no" {
+        // What can't be for good is said first: a file that was closed just now may still be open to us.
+        try copy.blobs.checkLetGo(hash)
         if files.find(node) != nil { throw .file(Errno(EBUSY)) }
         try copy.blobs.letGo(hash)
         forgetAttributes(number(node))

@@ -101,17 +101,23 @@ extension BlobStore {
     return removed
   }
 
+  /// Throws `EPERM` for one that is pinned, or that nobody else has.
+  func checkLetGo(_ hash: BlobHash, in connection: Connection) throws(MarfaError) {
+    guard let row = try connection.blob(hash) else { return }
+    if row.held {
+      if !row.stored || row.doubted { throw .file(.notPermitted) }
+      if try connection.isOnlyHere(hash) { throw .file(.notPermitted) }
+    }
+    if try connection.isPinned(hash) { throw .file(.notPermitted) }
+  }
+
   /// Takes one because a person says so, though it be an attachment kept. `EBUSY` while it is open, `EPERM` when it is
   /// pinned, or when nobody else has it. Answers the bytes removed.
   func letGo(_ hash: BlobHash, in connection: Connection) throws(MarfaError) -> Int64 {
     guard let row = try connection.blob(hash) else { return 0 }
     let partial = try connection.partialBytes(hash)
     guard row.held || partial != nil else { return 0 }
-    if row.held {
-      if !row.stored || row.doubted { throw .file(.notPermitted) }
-      if try connection.isOnlyHere(hash) { throw .file(.notPermitted) }
-    }
-    if try connection.isPinned(hash) { throw .file(.notPermitted) }
+    try checkLetGo(hash, in: connection)
     guard try evict(hash, in: connection) else { throw .file(Errno(EBUSY)) }
     return row.held ? row.size ?? 0 : partial ?? 0
   }
