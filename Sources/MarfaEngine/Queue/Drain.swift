@@ -550,7 +550,7 @@ public enum DrainTrouble: Sendable, Equatable, CustomStringConvertible {
 extension Connection {
   /// Uploads that may be sent now, in order.
   func uploadsReady(at now: Timestamp, limit: Int, blocked: Bool) throws(MarfaError) -> [QueuedWrite] {
-    try writes(
+    try queuedWrites(
       try all(
         """
         SELECT number FROM writes WHERE kind = 'upload_blob' AND state = 'queued' AND not_before <= ?1
@@ -593,14 +593,6 @@ extension Connection {
         """, { $0.int(1, Int64(limit)) }, { WriteID($0.int(0)) })
       ready.sort { $0.number < $1.number }
     }
-    return try writes(Array(ready.prefix(limit)))
-  }
-
-  private func writes(_ ids: [WriteID]) throws(MarfaError) -> [QueuedWrite] {
-    var writes: [QueuedWrite] = []
-    for id in ids {
-      if let write = try queuedWrite(id) { writes.append(write) }
-    }
-    return writes
+    return try queuedWrites(Array(ready.prefix(limit)))
   }
 }

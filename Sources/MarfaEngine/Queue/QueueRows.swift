@@ -40,6 +40,15 @@ extension Connection {
       """, { $0.int(1, id.number) }, { $0.queuedWrite() })
   }
 
+  /// The writes of these numbers that are in the queue, in this order.
+  func queuedWrites(_ ids: [WriteID]) throws(MarfaError) -> [QueuedWrite] {
+    var writes: [QueuedWrite] = []
+    for id in ids {
+      if let write = try queuedWrite(id) { writes.append(write) }
+    }
+    return writes
+  }
+
   /// The write that sends these bytes, when one waits.
   func upload(of hash: BlobHash) throws(MarfaError) -> QueuedWrite? {
     try first(

@@ -163,11 +163,7 @@ extension Connection {
       SELECT number FROM writes WHERE state = 'refused' AND kind = 'create_edge'
         AND (json_extract(body, '$.source_id') = ?1 OR json_extract(body, '$.target_id') = ?1)
       """, { $0.text(1, "\(id)") }, { WriteID($0.int(0)) })
-    var writes: [QueuedWrite] = []
-    for number in numbers {
-      if let write = try queuedWrite(number) { writes.append(write) }
-    }
-    return writes
+    return try queuedWrites(numbers)
   }
 
   /// True for one of them.

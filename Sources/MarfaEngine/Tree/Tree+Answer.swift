@@ -367,11 +367,7 @@ extension Connection {
       """
       SELECT number FROM writes WHERE state = 'refused' AND json_extract(verdict, '$.because_of') = ?1 ORDER BY number
       """, { $0.int(1, id.number) }, { WriteID($0.int(0)) })
-    var writes: [QueuedWrite] = []
-    for number in numbers {
-      if let write = try queuedWrite(number) { writes.append(write) }
-    }
-    return writes
+    return try queuedWrites(numbers)
   }
 
   /// The writes that wait for this one and have not been refused.
@@ -381,10 +377,6 @@ extension Connection {
       SELECT w.number FROM waits x JOIN writes w ON w.number = x.write
       WHERE x.ahead = ?1 AND w.state NOT IN ('refused', 'dead') ORDER BY w.number
       """, { $0.int(1, id.number) }, { WriteID($0.int(0)) })
-    var writes: [QueuedWrite] = []
-    for number in numbers {
-      if let write = try queuedWrite(number) { writes.append(write) }
-    }
-    return writes
+    return try queuedWrites(numbers)
   }
 }
